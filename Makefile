@@ -1,0 +1,47 @@
+# Everything here sets itself up: a clone, Python 3.11+ and Java 17+ are enough.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: help demo test test-slow check bench docs lock clean
+
+help:  ## this list
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+$(READY): requirements.lock pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --no-deps -r requirements.lock
+	$(BIN)/pip install --quiet --no-deps --editable .
+	touch $(READY)
+
+demo: $(READY)  ## train on real handwritten digits with two workers
+	$(BIN)/sparktrain demo
+
+check: $(READY)  ## lint, types, layers
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+test: $(READY) check  ## all tests but the slow ones
+	$(BIN)/pytest -m "not slow"
+
+test-slow: $(READY)  ## the slow tests: other versions of Keras
+	$(BIN)/pytest -m slow
+
+bench: $(READY)  ## the benchmarks, printed as ratios
+	$(BIN)/python bench/startup.py
+
+docs: $(READY)  ## write the generated pages
+	$(BIN)/python -m sparktrain.settings > docs/settings.md
+
+lock: $(READY)  ## renew requirements.lock
+	$(BIN)/pip install --quiet uv
+	$(BIN)/uv pip compile requirements.in --overrides requirements.overrides --universal \
+	  --python-version 3.11 --no-emit-package sparktrain --no-annotate --no-header \
+	  --output-file requirements.lock
+
+clean:  ## remove the environment
+	rm -rf $(VENV) build src/*.egg-info

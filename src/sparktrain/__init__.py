@@ -1,0 +1,87 @@
+"""TensorFlow and Keras, trained and served on your Spark cluster.
+
+    import sparktrain as st
+
+    result = st.run(train, num_workers=2)
+
+Importing this package loads neither pyspark nor TensorFlow: public names are looked up
+when they are first used.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from sparktrain.version import __version__
+
+if TYPE_CHECKING:
+    from sparktrain.embedded import session
+    from sparktrain.errors import (
+        ConfigError,
+        FunctionError,
+        LaunchError,
+        NodeFailedError,
+        NodeLostError,
+        ResourceError,
+        ResultError,
+        RunDirError,
+        RunTimeoutError,
+        SessionError,
+        SparktrainError,
+        TrainingError,
+        VersionMismatchError,
+    )
+    from sparktrain.training import Result, run
+
+_HOMES = {
+    "run": "sparktrain.training",
+    "Result": "sparktrain.training",
+    "session": "sparktrain.embedded",
+    "ConfigError": "sparktrain.errors",
+    "FunctionError": "sparktrain.errors",
+    "LaunchError": "sparktrain.errors",
+    "NodeFailedError": "sparktrain.errors",
+    "NodeLostError": "sparktrain.errors",
+    "ResourceError": "sparktrain.errors",
+    "ResultError": "sparktrain.errors",
+    "RunDirError": "sparktrain.errors",
+    "RunTimeoutError": "sparktrain.errors",
+    "SessionError": "sparktrain.errors",
+    "SparktrainError": "sparktrain.errors",
+    "TrainingError": "sparktrain.errors",
+    "VersionMismatchError": "sparktrain.errors",
+}
+
+__all__ = [
+    "run",
+    "Result",
+    "session",
+    "SparktrainError",
+    "ConfigError",
+    "FunctionError",
+    "ResourceError",
+    "RunDirError",
+    "SessionError",
+    "LaunchError",
+    "VersionMismatchError",
+    "TrainingError",
+    "NodeFailedError",
+    "ResultError",
+    "NodeLostError",
+    "RunTimeoutError",
+    "__version__",
+]
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'sparktrain' has no attribute {name!r}")
+    value = getattr(importlib.import_module(home), name)
+    globals()[name] = value  # the next look-up is an ordinary one
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,240 @@
+"""The trainer process as its agent sees it: started, listened to, and always ended."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import sparktrain
+from sparktrain.errors import TAIL_LINES, WireError
+from sparktrain.spec import Failure, NodeSpec
+from sparktrain.wire import frames
+
+#: A line longer than this is cut into several: one endless line must not fill the memory.
+MAX_LINE_CHARS = 4096
+#: Texts in a failure are kept within one frame of the control link.
+MAX_TRACEBACK_CHARS, MAX_TAIL_CHARS = 60_000, 1000
+#: How long a trainer may take to shut down after its work is done.
+EXIT_TIMEOUT_S = 10.0
+
+#: Spark's own variables are left out: among them is a secret, and the trainer is not Spark's.
+_HIDDEN_PREFIXES = ("SPARK_", "PYSPARK_", "_PYSPARK", "PYTHON_WORKER_", "PYTHON_DAEMON_")
+
+
+def make_environment(
+    inherited: Mapping[str, str], wished: Mapping[str, str], python_path: list[str]
+) -> dict[str, str]:
+    """The trainer's environment: the executor's without Spark, then ours, then the user's."""
+    env = {
+        name: value for name, value in inherited.items() if not name.startswith(_HIDDEN_PREFIXES)
+    }
+    env.pop("PYTHONPATH", None)
+    if python_path:
+        env["PYTHONPATH"] = os.pathsep.join(python_path)
+    env["PYTHONUNBUFFERED"] = "1"  # lines must arrive when they are printed
+    env["TF_GRPC_REUSE_PORT"] = "1"  # see rendezvous.reserve_port
+    env.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # TensorFlow's errors only, not its start-up talk
+    env.update(wished)
+    return env
+
+
+def find_python_path() -> list[str]:
+    """Import path the trainer needs beyond its interpreter's own: ours, and the user's."""
+    kept = [
+        entry
+        for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep)
+        if entry and not is_sparks_own(entry)
+    ]
+    home = str(Path(sparktrain.__file__).parent.parent)
+    # A package folder is on the path of every process of this interpreter already, and must
+    # not be moved before the standard library.
+    if "site-packages" not in home and "dist-packages" not in home and home not in kept:
+        kept.append(home)
+    return kept
+
+
+def is_sparks_own(entry: str) -> bool:
+    name = Path(entry).name
+    return name.startswith(("pyspark", "py4j", "spark-core")) or entry.endswith(".jar")
+
+
+class TrainerProcess:
+    """Runs `python -m sparktrain.trainer`; use as a context manager.
+
+    Args:
+        node, host: Who this is, for failures.
+        env: The environment of the process.
+        on_line: Called with each line of output, in a thread of this class.
+        on_frame: Called with each progress, report or export frame, likewise.
+    """
+
+    def __init__(
+        self,
+        node: NodeSpec,
+        host: str,
+        env: Mapping[str, str],
+        on_line: Callable[[str], None],
+        on_frame: Callable[[dict[str, Any]], None],
+    ) -> None:
+        self._node = node
+        self._host = host
+        self._env = env
+        self._on_line = on_line
+        self._on_frame = on_frame
+        self._tail: deque[str] = deque(maxlen=TAIL_LINES)
+        self._error: dict[str, Any] | None = None
+        self._end_reason: str | None = None
+        self._settled = threading.Event()
+        self._sending = threading.Lock()
+        self._threads: list[threading.Thread] = []
+        #: The pickled return value, once the function has returned.
+        self.value: bytes | None = None
+        #: The frame that came with it.
+        self.returned: dict[str, Any] | None = None
+
+    def __enter__(self) -> TrainerProcess:
+        self._link, theirs = socket.socketpair()
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "sparktrain.trainer", str(theirs.fileno())],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                pass_fds=[theirs.fileno()],
+                env=dict(self._env),
+                start_new_session=True,
+            )
+        for name, work in (
+            ("output", self._read_output),
+            ("frames", self._read_frames),
+            ("exit", self._await_exit),
+        ):
+            thread = threading.Thread(target=work, name=f"sparktrain-{name}", daemon=True)
+            self._threads.append(thread)
+            thread.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.kill()
+        for thread in self._threads:
+            thread.join(5.0)
+        self._link.close()
+        if self._process.stdout is not None:
+            self._process.stdout.close()
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def exit_code(self) -> int | None:
+        return self._process.poll()
+
+    def send(self, values: dict[str, Any], body: bytes = b"") -> None:
+        """Sends a frame, and raw bytes behind it. A dead trainer is found out by wait()."""
+        with self._sending, contextlib.suppress(OSError):
+            self._link.sendall(frames.encode(values) + body)
+
+    def kill(self) -> None:
+        """Ends the trainer and all processes it started that stayed in its group."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+
+    def end(self, reason: str) -> None:
+        """Ends the trainer because someone else says so."""
+        self._end_reason = reason
+        self.kill()
+
+    def wait(self) -> Failure | None:
+        """Waits for the function to return; None then, else how the node failed."""
+        self._settled.wait()
+        if self.returned is not None and self._end_reason is None:
+            return None
+        return self._make_failure()
+
+    def exit(self) -> int | None:
+        """Lets a trainer whose function has returned shut down; returns its exit code."""
+        self.send({"kind": "exit"})
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(EXIT_TIMEOUT_S)
+        self.kill()
+        return self._process.wait(EXIT_TIMEOUT_S)
+
+    def _read_output(self) -> None:
+        stream = self._process.stdout
+        if stream is None:
+            return
+        pending = ""
+        with contextlib.suppress(OSError, ValueError):
+            while chunk := os.read(stream.fileno(), 65536):
+                pending += chunk.decode(errors="replace").replace("\r\n", "\n").replace("\r", "\n")
+                *lines, pending = pending.split("\n")
+                for line in lines:
+                    self._emit(line)
+                while len(pending) > MAX_LINE_CHARS:
+                    self._emit(pending[:MAX_LINE_CHARS])
+                    pending = pending[MAX_LINE_CHARS:]
+        if pending:
+            self._emit(pending)
+
+    def _emit(self, line: str) -> None:
+        for start in range(0, max(len(line), 1), MAX_LINE_CHARS):
+            piece = line[start : start + MAX_LINE_CHARS]
+            if piece.strip():
+                self._tail.append(piece)
+                self._on_line(piece)
+
+    def _read_frames(self) -> None:
+        with contextlib.suppress(EOFError, OSError, WireError):
+            while True:
+                values = frames.read_frame(self._link)
+                if values.get("kind") == "error":
+                    self._error = values
+                elif values.get("kind") == "returned":
+                    self.value = frames.read_exactly(self._link, int(values["value_bytes"]))
+                    self.returned = values
+                    self._settled.set()
+                else:
+                    self._on_frame(values)
+
+    def _await_exit(self) -> None:
+        self._process.wait()
+        # The trainer is gone; what it left in its group goes too, and with it the last holders
+        # of the pipe and the socket, so that both readers come to their end.
+        self.kill()
+        for thread in self._threads[:2]:
+            thread.join(2.0)
+        self._settled.set()
+
+    def _make_failure(self) -> Failure:
+        code = self._process.wait()
+        tail = tuple(line[:MAX_TAIL_CHARS] for line in self._tail)
+        base: dict[str, Any] = {"node": self._node.name, "host": self._host, "tail": tail}
+        if self._end_reason is not None:
+            return Failure(**base, kind="ended", what=self._end_reason, is_echo=True)
+        if self._error is not None:
+            error = self._error
+            return Failure(
+                **base,
+                kind=str(error["what_kind"]),
+                what=str(error["what"])[:MAX_TAIL_CHARS],
+                exit_code=error.get("exit_code"),
+                traceback=str(error.get("traceback", ""))[-MAX_TRACEBACK_CHARS:],
+                is_echo=bool(error.get("is_echo")),
+            )
+        if code < 0:
+            name = signal.Signals(-code).name if -code in set(signal.Signals) else str(-code)
+            hint = " (often: out of memory)" if -code == signal.SIGKILL else ""
+            what = f"the trainer process was killed by signal {-code} {name}{hint}"
+            return Failure(**base, kind="signal", what=what, signal=-code)
+        what = f"the trainer process ended with exit code {code} before the function returned"
+        return Failure(**base, kind="exit", what=what, exit_code=code)

@@ -1,0 +1,124 @@
+"""How nodes find each other: one allGather of who is where, with what software."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import platform
+import socket
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Protocol
+
+from sparktrain.spec import NodeSpec
+from sparktrain.version import __version__
+
+#: Distributions whose versions must agree, and the names they may be installed under.
+_CHECKED = {
+    "tensorflow": ("tensorflow", "tensorflow-cpu", "tensorflow-intel", "tensorflow-rocm"),
+    "keras": ("keras",),
+    "tf-keras": ("tf-keras",),
+    "numpy": ("numpy",),
+}
+
+
+class Barrier(Protocol):
+    """The part of pyspark's BarrierTaskContext that is needed here."""
+
+    def allGather(self, message: str = "") -> list[str]: ...  # noqa: N802 (Spark's name)
+
+
+@dataclass(frozen=True)
+class NodeCard:
+    """What a node tells the others about itself."""
+
+    node: str
+    host: str
+    port: int
+    executable: str
+    versions: Mapping[str, str]
+    sees_run_dir: bool
+
+
+def find_versions() -> dict[str, str]:
+    """The versions that matter, read without importing anything large."""
+    found = {"python": ".".join(platform.python_version_tuple()[:2]), "sparktrain": __version__}
+    for name, candidates in _CHECKED.items():
+        for candidate in candidates:
+            try:
+                found[name] = importlib.metadata.version(candidate)
+                break
+            except importlib.metadata.PackageNotFoundError:
+                continue
+        else:
+            found[name] = "none"
+    return found
+
+
+def find_differences(
+    versions: Sequence[tuple[str, Mapping[str, str]]],
+) -> dict[str, dict[str, tuple[str, ...]]]:
+    """What is not the same everywhere: name -> value -> who has it."""
+    names = {name for _, known in versions for name in known}
+    differences = {}
+    for name in sorted(names):
+        holders: dict[str, tuple[str, ...]] = {}
+        for who, known in versions:
+            if name in known:
+                holders[known[name]] = (*holders.get(known[name], ()), who)
+        if len(holders) > 1:
+            differences[name] = holders
+    return differences
+
+
+def make_cluster(nodes: Sequence[NodeSpec], cards: Sequence[NodeCard]) -> dict[str, list[str]]:
+    """TensorFlow's cluster description: role -> addresses, by index."""
+    cluster: dict[str, list[str]] = {}
+    for node, card in zip(nodes, cards, strict=True):
+        host = f"[{card.host}]" if ":" in card.host else card.host
+        cluster.setdefault(node.role, []).append(f"{host}:{card.port}")
+    return cluster
+
+
+def meet(barrier: Barrier, card: NodeCard) -> list[NodeCard]:
+    """Exchanges cards with all nodes; the answer is in the order of the partitions."""
+    answers: list[dict[str, Any]] = [
+        json.loads(text) for text in barrier.allGather(json.dumps(asdict(card)))
+    ]
+    return [NodeCard(**answer) for answer in answers]
+
+
+def make_card(node: NodeSpec, host: str, port: int, sees_run_dir: bool) -> NodeCard:
+    return NodeCard(
+        node=node.name,
+        host=host,
+        port=port,
+        executable=sys.executable,
+        versions=find_versions(),
+        sees_run_dir=sees_run_dir,
+    )
+
+
+def reserve_port() -> socket.socket:
+    """A bound socket that keeps a port ours until TensorFlow listens on it.
+
+    SO_REUSEPORT on both sides (TF_GRPC_REUSE_PORT=1 in the trainer) lets TensorFlow bind the
+    same port while we still hold it, so nobody else can take it in between. A socket that
+    does not listen receives no connections.
+    """
+    holder = socket.socket(socket.AF_INET6 if _has_ipv6() else socket.AF_INET)
+    holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    if holder.family == socket.AF_INET6:
+        holder.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+    holder.bind(("", 0))
+    return holder
+
+
+def _has_ipv6() -> bool:
+    try:
+        with socket.socket(socket.AF_INET6) as probe:
+            probe.bind(("::", 0))
+        return True
+    except OSError:
+        return False

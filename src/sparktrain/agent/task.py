@@ -1,0 +1,245 @@
+"""What each task of the barrier stage runs: meet, start the trainer, watch it, hand back.
+
+The rows a task yields are (node, part, payload): part 0 is a JSON summary of the node, the
+parts behind it are the pickled return value of rank 0 in chunks.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import json
+import os
+import re
+import sys
+import time
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sparktrain.agent import rendezvous
+from sparktrain.agent.process import (
+    TrainerProcess,
+    find_python_path,
+    is_sparks_own,
+    make_environment,
+)
+from sparktrain.spec import Failure, NodeSpec, RunSpec
+from sparktrain.wire.client import ControlClient
+from sparktrain.wire.messages import (
+    Bye,
+    End,
+    Failed,
+    Hello,
+    Joined,
+    Message,
+    Progress,
+    Report,
+    Returned,
+    Stop,
+    from_dict,
+)
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark import BarrierTaskContext
+
+#: The schema of the rows a task yields.
+SCHEMA = "node int, part int, payload binary"
+CHUNK_BYTES = 1024 * 1024
+#: An echo of another node's failure is held back this long, so that the cause is seen first:
+#: the agent of the node that died knows at once, Spark knows of a dead executor within a second.
+ECHO_WAIT_S = 3.0
+RUN_FILE = "run.json"
+
+_MARK = re.compile(r"sparktrain-failure:([A-Za-z0-9+/=]+):")
+
+
+class NodeFailureError(Exception):
+    """Ends a Spark task. Carries the failure in its text: that is all Spark passes on."""
+
+    def __init__(self, failure: Failure) -> None:
+        packed = zlib.compress(json.dumps(failure.to_dict()).encode())
+        mark = base64.b64encode(packed).decode()
+        super().__init__(f"{failure.node} failed: {failure.what}. sparktrain-failure:{mark}:")
+
+
+def find_failure(text: str) -> Failure | None:
+    """The failure in the text of Spark's error, if an agent raised it."""
+    found = _MARK.search(text)
+    if found is None:
+        return None
+    with contextlib.suppress(ValueError, zlib.error, TypeError, KeyError):
+        return Failure.from_dict(json.loads(zlib.decompress(base64.b64decode(found[1]))))
+    return None
+
+
+@dataclass(frozen=True)
+class AgentTask:
+    """The callable given to mapInArrow."""
+
+    spec: RunSpec
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        from pyspark import BarrierTaskContext
+
+        for _ in batches:  # the stage's input only counts the nodes
+            pass
+        context = BarrierTaskContext.get()
+        index = context.partitionId()
+        agent = Agent(self.spec, self.spec.nodes[index], context)
+        for part, payload in enumerate(agent.run()):
+            yield _to_batch(index, part, payload)
+
+
+def _to_batch(node: int, part: int, payload: bytes) -> pa.RecordBatch:
+    import pyarrow as pa
+
+    return pa.RecordBatch.from_arrays(
+        [
+            pa.array([node], pa.int32()),
+            pa.array([part], pa.int32()),
+            pa.array([payload], pa.binary()),
+        ],
+        names=["node", "part", "payload"],
+    )
+
+
+class Agent:
+    """One node's agent: owns the link to the driver and the trainer process."""
+
+    def __init__(self, spec: RunSpec, node: NodeSpec, context: BarrierTaskContext) -> None:
+        self._spec = spec
+        self._node = node
+        self._context = context
+        address = context.getTaskInfos()[context.partitionId()].address
+        self._host = address.rsplit(":", 1)[0].strip("[]") or "127.0.0.1"
+        self._started = time.monotonic()
+        self._progress: dict[str, Any] = {}
+        self._reports: list[dict[str, float]] = []
+        self._model_path: str | None = None
+        self._trainer: TrainerProcess | None = None
+        hello = Hello(
+            node=node.name,
+            run_id=spec.run_id,
+            attempt=spec.attempt,
+            token=spec.control.token if spec.control else "",
+        )
+        self._link = ControlClient(spec.control, hello, self._on_command, spec.kept_log_lines)
+
+    def run(self) -> Iterator[bytes]:
+        """Runs the node to its end; yields its summary and value, or raises NodeFailureError."""
+        with self._link:
+            summary, value = self._run_trainer()
+            self._link.send(Bye())
+            summary["unsent_lines"], summary["dropped_lines"] = self._link.close()
+        yield json.dumps(summary).encode()
+        for start in range(0, len(value), CHUNK_BYTES):
+            yield value[start : start + CHUNK_BYTES]
+
+    def _run_trainer(self) -> tuple[dict[str, Any], bytes]:
+        spec = self._spec
+        env = make_environment(os.environ, spec.env, find_python_path())
+        with (
+            rendezvous.reserve_port() as holder,
+            TrainerProcess(self._node, self._host, env, self._link.log, self._on_frame) as trainer,
+        ):
+            self._trainer = trainer
+            # Sent before the nodes meet: TensorFlow loads while they do.
+            trainer.send(self._make_job(), spec.function)
+            cards = self._meet(holder.getsockname()[1])
+            trainer.send({"kind": "cluster", "cluster": rendezvous.make_cluster(spec.nodes, cards)})
+            self._link.send(Joined(host=self._host, pid=trainer.pid))
+            failure = trainer.wait()
+            if failure is not None:
+                self._fail(failure)
+            self._link.send(Returned())
+            if len(spec.nodes) > 1:
+                # Nobody leaves before all are done: a peer that closes its connections early
+                # looks like a failure to the others.
+                self._context.barrier()
+            exit_code = trainer.exit()
+            value = trainer.value or b""
+        is_first = self._node.rank == 0
+        summary = {
+            "node": self._node.name,
+            "host": self._host,
+            "exit": exit_code,
+            "seconds": round(time.monotonic() - self._started, 3),
+            "rows": self._progress.get("rows"),
+            "steps": self._progress.get("total_steps"),
+            "reports": self._reports,
+            "model_path": self._model_path,
+        }
+        return summary, value if is_first else b""
+
+    def _make_job(self) -> dict[str, Any]:
+        spec = self._spec
+        mine = [entry for entry in sys.path if entry and not is_sparks_own(entry)]
+        return {
+            "kind": "job",
+            "role": self._node.role,
+            "index": self._node.index,
+            "num_workers": spec.num_workers,
+            "run_id": spec.run_id,
+            "attempt": spec.attempt,
+            "run_dir": spec.run_dir,
+            "needs_strategy": spec.needs_strategy,
+            "max_result_bytes": spec.max_result_bytes,
+            "python_path": list(dict.fromkeys([*mine, *spec.python_path])),
+            "function_bytes": len(spec.function),
+        }
+
+    def _meet(self, port: int) -> list[rendezvous.NodeCard]:
+        sees_run_dir = (Path(self._spec.run_dir) / RUN_FILE).exists()
+        card = rendezvous.make_card(self._node, self._host, port, sees_run_dir)
+        cards = rendezvous.meet(self._context, card)
+        known = [("driver", self._spec.driver_versions)]
+        known += [(card.node, card.versions) for card in cards]
+        differences = rendezvous.find_differences(known)
+        if differences:
+            self._fail(
+                Failure(
+                    node=self._node.name,
+                    host=self._host,
+                    kind="versions",
+                    what="the nodes do not have the same software",
+                    differences=differences,
+                )
+            )
+        if not sees_run_dir:
+            self._link.log(
+                f"sparktrain: {self._host} does not see the run directory"
+                f" {self._spec.run_dir}: checkpoints and models written here stay on this host."
+                " Use a run_dir on storage that all hosts share."
+            )
+        return cards
+
+    def _fail(self, failure: Failure) -> None:
+        self._link.send(Failed(failure=failure.to_dict()))
+        if failure.is_echo and failure.kind != "ended":
+            time.sleep(ECHO_WAIT_S)
+        raise NodeFailureError(failure)
+
+    def _on_frame(self, values: dict[str, Any]) -> None:
+        """A frame from the trainer: remember what the result needs, pass on the rest."""
+        if values.get("kind") == "export":
+            self._model_path = str(values["path"])
+            return
+        message = from_dict(values)
+        if isinstance(message, Progress):
+            self._progress.update({k: v for k, v in values.items() if v is not None})
+        elif isinstance(message, Report):
+            self._reports.append(message.metrics)
+        self._link.send(message)
+
+    def _on_command(self, message: Message) -> None:
+        trainer = self._trainer
+        if trainer is None:
+            return
+        if isinstance(message, Stop):
+            trainer.send({"kind": "stop"})
+        elif isinstance(message, End):
+            trainer.end(message.reason)

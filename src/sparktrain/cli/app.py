@@ -1,0 +1,155 @@
+"""The `sparktrain` command: demo, run, doctor, --version."""
+
+from __future__ import annotations
+
+import runpy
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from sparktrain.errors import ConfigError, SparktrainError
+from sparktrain.version import __version__
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+app = typer.Typer(
+    help="TensorFlow and Keras, trained on your Spark cluster.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+Master = Annotated[
+    str | None,
+    typer.Option(help="Spark master, or sc://host for Spark Connect; default: embedded Spark."),
+]
+
+
+def main() -> None:
+    """The entry point: our own errors are shown as text, without our stack."""
+    try:
+        app()
+    except SparktrainError as error:
+        typer.secho(f"{type(error).__name__}: {error}", fg="red", err=True)
+        sys.exit(1)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"sparktrain {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show it.")
+    ] = False,
+) -> None:
+    pass
+
+
+@app.command()
+def demo(
+    num_workers: Annotated[int, typer.Option(help="Workers that train together.")] = 2,
+    epochs: Annotated[int, typer.Option(help="Passes over the data.")] = 12,
+    run_dir: Annotated[str | None, typer.Option(help="Where to write.")] = None,
+) -> None:
+    """Train on real handwritten digits with two workers on an embedded Spark cluster."""
+    from sparktrain.cli.demo import run_demo
+
+    sys.exit(run_demo(num_workers, epochs, run_dir))
+
+
+@app.command()
+def run(
+    target: Annotated[str, typer.Argument(help="The function to run, as script.py:function.")],
+    num_workers: Annotated[int, typer.Option(help="Workers that train together.")] = 1,
+    master: Master = None,
+    evaluator: Annotated[bool, typer.Option(help="Add an evaluator node.")] = False,
+    run_dir: Annotated[str | None, typer.Option(help="Where to write.")] = None,
+    max_restarts: Annotated[int, typer.Option(help="Restarts after a lost node.")] = 0,
+    timeout_s: Annotated[float | None, typer.Option(help="Limit for the whole run.")] = None,
+    arg: Annotated[list[str] | None, typer.Option(help="name=value for ctx.args.")] = None,
+    env: Annotated[list[str] | None, typer.Option(help="NAME=value for the nodes.")] = None,
+    setting: Annotated[list[str] | None, typer.Option(help="name=value; docs/settings.md.")] = None,
+) -> None:
+    """Run a function of a script on Spark executors."""
+    import sparktrain
+
+    function = load_function(target)
+    result = sparktrain.run(
+        function,
+        num_workers=num_workers,
+        args=parse_pairs("--arg", arg) or None,
+        evaluator=evaluator,
+        spark=connect(master) if master else None,
+        run_dir=run_dir,
+        max_restarts=max_restarts,
+        timeout_s=timeout_s,
+        env=parse_pairs("--env", env),
+        **parse_pairs("--setting", setting),
+    )
+    typer.echo(f"returned: {result.value!r}")
+    if result.model_path:
+        typer.echo(f"model: {result.model_path}")
+    typer.echo(f"run directory: {result.run_dir}")
+
+
+@app.command()
+def doctor(
+    master: Master = None,
+    spark: Annotated[bool, typer.Option(help="Also start Spark and ask its executors.")] = True,
+) -> None:
+    """Check this machine and the executors; each line says ok or what to do."""
+    from sparktrain.cli.doctor import run_doctor
+
+    sys.exit(run_doctor((lambda: connect(master)) if master else None, with_spark=spark))
+
+
+def load_function(target: str) -> Any:
+    """The function named by script.py:function."""
+    path, _, name = target.rpartition(":")
+    if not path or not name:
+        raise ConfigError(
+            problem=f"{target!r} does not name a function.",
+            advice="Expected script.py:function, for example train.py:train.",
+        )
+    if not Path(path).is_file():
+        raise ConfigError(problem=f"There is no file {path!r}.", advice="Check the path.")
+    # As `python script.py` does; the nodes on this machine inherit the import path.
+    sys.path.insert(0, str(Path(path).resolve().parent))
+    # Not "__main__": the script's own `if __name__ == "__main__"` part must not run.
+    names = runpy.run_path(path, run_name="__sparktrain__")
+    if not callable(names.get(name)):
+        known = [key for key, value in names.items() if callable(value) and key[0] != "_"]
+        raise ConfigError(
+            problem=f"{path} has no function {name!r}.",
+            advice=f"It has: {', '.join(known) or 'none'}.",
+        )
+    return names[name]
+
+
+def parse_pairs(option: str, pairs: list[str] | None) -> dict[str, str]:
+    """name=value texts as a dict."""
+    found = {}
+    for pair in pairs or []:
+        name, equals, value = pair.partition("=")
+        if not name or not equals:
+            raise ConfigError(
+                problem=f"{option} got {pair!r}.", advice=f"Expected {option} name=value."
+            )
+        found[name] = value
+    return found
+
+
+def connect(master: str) -> SparkSession:
+    """A session for a master URL, or for sc:// a Spark Connect one."""
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.appName("sparktrain")
+    is_remote = master.startswith("sc://")
+    return (builder.remote(master) if is_remote else builder.master(master)).getOrCreate()

@@ -1,0 +1,167 @@
+"""What the user sees of a run: live rows on a terminal, plain lines elsewhere, or nothing.
+
+Everything goes to standard error, so that standard output stays the user's.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from sparktrain.driver.plan import Plan
+from sparktrain.driver.state import NodeState, Snapshot
+
+_COLORS = ("cyan", "green", "magenta", "yellow", "blue", "bright_red")
+
+
+def make_display(plan: Plan) -> Display:
+    """The display that the settings and the terminal ask for."""
+    kind = plan.settings.progress
+    console = Console(stderr=True, highlight=False, soft_wrap=True)
+    if kind == "auto":
+        kind = "live" if console.is_terminal else "plain"
+    return {"live": LiveDisplay, "plain": PlainDisplay, "off": Display}[kind](plan, console)
+
+
+class Display:
+    """Shows nothing; the base of the others. Use as a context manager."""
+
+    def __init__(self, plan: Plan, console: Console) -> None:
+        self._plan = plan
+        self._console = console
+        self._started = time.monotonic()
+        self._colors = {
+            node.name: _COLORS[position % len(_COLORS)] for position, node in enumerate(plan.nodes)
+        }
+
+    def __enter__(self) -> Display:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        pass
+
+    def update(self, snapshot: Snapshot, lines: list[tuple[str, str]]) -> None:
+        """Called a few times a second with the present state and new lines of output."""
+
+    def note(self, text: str) -> None:
+        """A sentence of the driver's own."""
+
+    def finish(self, snapshot: Snapshot, num_restarts: int) -> None:
+        """Called once, when the run is over and well."""
+
+
+class PlainDisplay(Display):
+    """Lines only: what nodes print, and where they are at the end of each epoch."""
+
+    def __init__(self, plan: Plan, console: Console) -> None:
+        super().__init__(plan, console)
+        self._shown: dict[str, tuple[Any, ...]] = {}
+
+    def __enter__(self) -> Display:
+        names = ", ".join(node.name for node in self._plan.nodes)
+        self.note(f"run {self._plan.run_id}: {self._plan.function_name} on {names}")
+        self.note(f"run directory: {self._plan.run_dir}")
+        return self
+
+    def update(self, snapshot: Snapshot, lines: list[tuple[str, str]]) -> None:
+        for name, line in lines:
+            self._print(name, line)
+        for name, node in snapshot.nodes.items():
+            before = self._shown.get(name)
+            now = (snapshot.attempt, node.status, node.progress.epoch)
+            if now == before:
+                continue
+            self._shown[name] = now
+            is_new = before is None or before[:2] != now[:2]
+            if is_new and node.status != "waiting":
+                self._print(name, f"[{node.status} on {node.host}]")
+            # A new epoch has begun, or the last one is over: say how the one before went.
+            is_same_attempt = before is not None and before[0] == now[0]
+            if before is not None and is_same_attempt and before[2] is not None:
+                is_over = before[2] != now[2] or (is_new and node.status == "returned")
+                if is_over:
+                    self._print(name, describe(node, before[2]))
+
+    def note(self, text: str) -> None:
+        self._console.print(Text("sparktrain ", style="bold") + Text(text))
+
+    def finish(self, snapshot: Snapshot, num_restarts: int) -> None:
+        seconds = time.monotonic() - self._started
+        restarts = f", {num_restarts} restarts" if num_restarts else ""
+        self.note(f"run {self._plan.run_id} done in {seconds:.1f} s{restarts}")
+
+    def _print(self, node: str, line: str) -> None:
+        name = Text(f"{node} ", style=self._colors.get(node, ""))
+        self._console.print(name + Text.from_ansi(line))
+
+
+class LiveDisplay(PlainDisplay):
+    """A row for each node, redrawn in place; lines scroll above it."""
+
+    def __enter__(self) -> Display:
+        super().__enter__()
+        self._live = Live(console=self._console, refresh_per_second=8, transient=False)
+        self._live.__enter__()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._live.__exit__(None, None, None)
+
+    def update(self, snapshot: Snapshot, lines: list[tuple[str, str]]) -> None:
+        for name, line in lines:
+            self._print(name, line)
+        self._live.update(self._draw(snapshot))
+
+    def finish(self, snapshot: Snapshot, num_restarts: int) -> None:
+        self._live.update(self._draw(snapshot))
+        super().finish(snapshot, num_restarts)
+
+    def _draw(self, snapshot: Snapshot) -> Table:
+        table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold dim")
+        for title in ("node", "host", "", "epoch", "step", "loss", "other metrics"):
+            table.add_column(title)
+        table.add_column("speed", justify="right")
+        for node in snapshot.nodes.values():
+            table.add_row(*self._cells(node))
+        return table
+
+    def _cells(self, node: NodeState) -> tuple[Text | str, ...]:
+        where = node.progress
+        loss = where.metrics.get("loss")
+        others = [f"{k} {v:.4g}" for k, v in where.metrics.items() if k != "loss"]
+        return (
+            Text(node.name, style=self._colors.get(node.name, "")),
+            node.host,
+            node.status,
+            _of(where.epoch, where.epochs),
+            _of(where.step, where.steps),
+            "" if loss is None else f"{loss:.4f}",
+            "  ".join(others[:4]),
+            _speed(node),
+        )
+
+
+def describe(node: NodeState, epoch: int) -> str:
+    """One line on how an epoch went."""
+    where = node.progress
+    metrics = "  ".join(f"{name} {value:.4g}" for name, value in where.metrics.items())
+    parts = [f"epoch {_of(epoch, where.epochs)}", metrics, _speed(node)]
+    return "  ".join(part for part in parts if part)
+
+
+def _of(count: int | None, total: int | None) -> str:
+    if count is None:
+        return ""
+    return f"{count}/{total}" if total else str(count)
+
+
+def _speed(node: NodeState) -> str:
+    where = node.progress
+    if where.examples_per_s is not None:
+        return f"{where.examples_per_s:,.0f} examples/s"
+    return f"{where.steps_per_s:,.1f} steps/s" if where.steps_per_s is not None else ""

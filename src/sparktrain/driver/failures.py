@@ -1,0 +1,101 @@
+"""From a failure as plain values to the error the user sees."""
+
+from __future__ import annotations
+
+from sparktrain.driver import state
+from sparktrain.driver.plan import Plan
+from sparktrain.driver.record import RunRecord
+from sparktrain.errors import (
+    LaunchError,
+    NodeFailedError,
+    NodeLostError,
+    ResultError,
+    RunTimeoutError,
+    SparktrainError,
+    TrainingError,
+    VersionMismatchError,
+)
+from sparktrain.spec import Failure
+
+_RESTART_ADVICE = (
+    "Give max_restarts=1 or more to go on from the last checkpoint when a node is lost."
+)
+
+
+def to_error(failure: Failure, record: RunRecord, num_restarts: int) -> SparktrainError:
+    """The error for the first cause of a failed run."""
+    if failure.kind == "versions":
+        return VersionMismatchError(differences=failure.differences or {})
+    kinds: dict[str, type[TrainingError]] = {"result": ResultError}
+    if state.is_loss(failure):
+        cls: type[TrainingError] = NodeLostError
+        advice = f"It was restarted {num_restarts} times." if num_restarts else _RESTART_ADVICE
+    else:
+        cls, advice = kinds.get(failure.kind, NodeFailedError), ""
+    log_path = record.log_path(failure.node)
+    return cls(
+        node=failure.node,
+        host=failure.host,
+        what=failure.what,
+        exit_code=failure.exit_code,
+        signal=failure.signal,
+        traceback=failure.traceback,
+        tail=failure.tail or record.tail(failure.node),
+        log_path=str(log_path) if log_path.exists() else "",
+        advice=advice,
+    )
+
+
+def make_timeout(snapshot: state.Snapshot, plan: Plan, record: RunRecord) -> RunTimeoutError:
+    """The error at timeout_s: names the first node that was not done."""
+    busy = [node for node in snapshot.nodes.values() if node.status not in ("returned", "done")]
+    node = busy[0] if busy else next(iter(snapshot.nodes.values()))
+    others = ", ".join(other.name for other in busy if other is not node)
+    where = node.progress
+    step = f", at epoch {where.epoch} step {where.step}" if where.epoch else ""
+    return RunTimeoutError(
+        node=node.name,
+        host=node.host,
+        what=f"the function was still running after timeout_s={plan.timeout_s:g}{step}"
+        + (f"; so were {others}" if others else ""),
+        tail=record.tail(node.name),
+        advice="Raise timeout_s, or look in its last lines for what it waits for.",
+    )
+
+
+def make_launch_timeout(
+    snapshot: state.Snapshot, timeout_s: float, slots: int | None
+) -> LaunchError:
+    missing = [node.name for node in snapshot.nodes.values() if node.status == "waiting"]
+    known = f" The cluster has {slots} task slots." if slots is not None else ""
+    return LaunchError(
+        problem=f"Only {snapshot.num_joined} of {len(snapshot.nodes)} nodes came up within"
+        f" {timeout_s:g} s; missing: {', '.join(missing)}.{known}",
+        advice="Most often other jobs of this Spark application hold the slots, or executors"
+        " cannot reach the driver. Wait for those jobs, or raise"
+        " spark.sparktrain.launchTimeoutS.",
+    )
+
+
+def explain_spark_error(text: str) -> LaunchError:
+    """For errors of Spark itself: the known ones in our words."""
+    if "No module named" in text:
+        start = text.index("No module named")
+        return LaunchError(
+            problem=f"The Python of the executors cannot start a node: {_line(text[start:])}.",
+            advice="Install sparktrain and its dependencies for that Python, or set"
+            " PYSPARK_PYTHON to one that has them. `sparktrain doctor` shows which one it is.",
+        )
+    if "cancelled" in text.lower() or "canceled" in text.lower():
+        return LaunchError(
+            problem="Spark cancelled the job of this run.",
+            advice="Somebody cancelled it, or the session was stopped. Run it again.",
+        )
+    return LaunchError(
+        problem=f"Spark could not run the job of this run: {_line(text)}.",
+        advice="The error of Spark above this one has the details.",
+    )
+
+
+def _line(text: str) -> str:
+    return text.strip().splitlines()[0][:500].rstrip(".") if text.strip() else "no message"

@@ -1,0 +1,82 @@
+"""The one Spark job of an attempt: a barrier stage whose tasks are the agents."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from sparktrain.agent.task import SCHEMA, AgentTask
+from sparktrain.spec import RunSpec
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@dataclass
+class Answer:
+    """What one node handed back."""
+
+    summary: dict[str, Any]
+    value: bytes = field(default=b"", repr=False)
+
+
+class BarrierJob:
+    """Runs in a thread, so that the driver can watch, draw and be interrupted meanwhile.
+
+    Uses the DataFrame API only: it works the same over Spark Connect.
+    """
+
+    def __init__(self, spark: SparkSession, spec: RunSpec, on_done: Callable[[], None]) -> None:
+        from pyspark import InheritableThread
+
+        self._spark = spark
+        self._spec = spec
+        self._on_done = on_done
+        self._tag = f"sparktrain-{spec.run_id}-{spec.attempt}"
+        self._rows: list[Any] = []
+        self._thread = InheritableThread(target=self._work, session=spark)
+        self._thread.daemon = True
+        #: What Spark raised, once the job is done.
+        self.error: Exception | None = None
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def is_done(self) -> bool:
+        return not self._thread.is_alive()
+
+    def join(self, timeout_s: float) -> bool:
+        """Whether the job is done within the time."""
+        self._thread.join(timeout_s)
+        return self.is_done()
+
+    def cancel(self) -> None:
+        self._spark.interruptTag(self._tag)
+
+    def answers(self) -> list[Answer]:
+        """What the nodes handed back, in the order of the nodes."""
+        found: list[Answer] = []
+        for row in sorted(self._rows, key=lambda row: (row.node, row.part)):
+            if row.part == 0:
+                found.append(Answer(json.loads(bytes(row.payload))))
+            else:
+                found[-1].value += bytes(row.payload)
+        return found
+
+    def _work(self) -> None:
+        num_nodes = len(self._spec.nodes)
+        try:
+            self._spark.addTag(self._tag)
+            try:
+                stage = self._spark.range(0, num_nodes, 1, num_nodes).mapInArrow(
+                    AgentTask(self._spec), SCHEMA, barrier=True
+                )
+                self._rows = stage.collect()
+            finally:
+                self._spark.removeTag(self._tag)
+        except Exception as error:
+            self.error = error
+        finally:
+            self._on_done()

@@ -1,0 +1,230 @@
+"""Runs a plan: submits the job, watches it, ends it when it must end, starts it again if it may."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import cloudpickle
+
+from sparktrain.agent.task import find_failure
+from sparktrain.driver import failures, spark_facts, state
+from sparktrain.driver.display import Display, make_display
+from sparktrain.driver.job import Answer, BarrierJob
+from sparktrain.driver.monitor import Monitor
+from sparktrain.driver.plan import Plan, check_slots
+from sparktrain.driver.record import RunRecord
+from sparktrain.errors import LaunchError, ResultError
+from sparktrain.spec import Failure, NodeResult
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+TICK_S = 0.2
+#: How long a cancelled job and its trainers may take to be gone.
+END_TIMEOUT_S = 20.0
+#: A node whose executor died is known by its broken link, which may come behind Spark's error.
+LOST_LINK_WAIT_S = 3.0
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a finished run gave."""
+
+    value: Any
+    metrics: tuple[Mapping[str, float], ...]
+    model_path: str | None
+    nodes: tuple[NodeResult, ...]
+    num_restarts: int
+
+
+class _AttemptError(Exception):
+    """One attempt is over and all its processes are gone."""
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(failure.what)
+        self.failure = failure
+
+
+def launch(spark: SparkSession, plan: Plan) -> Outcome:
+    """Runs the plan to its end, over restarts; raises the first cause if it fails."""
+    bind, told = spark_facts.find_driver_address(spark)
+    with (
+        RunRecord(plan) as record,
+        Monitor(plan, record, bind, told) as monitor,
+        make_display(plan) as display,
+    ):
+        try:
+            outcome = Launch(spark, plan, record, monitor, display).run()
+        except BaseException as error:
+            record.finish({"ok": False, "error": f"{type(error).__name__}: {error}"[:4000]})
+            raise
+        record.finish(
+            {
+                "ok": True,
+                "model_path": outcome.model_path,
+                "num_restarts": outcome.num_restarts,
+                "metrics": [dict(row) for row in outcome.metrics],
+                "nodes": [dataclasses.asdict(node) for node in outcome.nodes],
+            }
+        )
+        display.finish(monitor.snapshot, outcome.num_restarts)
+        return outcome
+
+
+class Launch:
+    """One run in progress."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        plan: Plan,
+        record: RunRecord,
+        monitor: Monitor,
+        display: Display,
+    ) -> None:
+        self._spark = spark
+        self._plan = plan
+        self._record = record
+        self._monitor = monitor
+        self._display = display
+        self._deadline = time.monotonic() + plan.timeout_s if plan.timeout_s else None
+
+    def run(self) -> Outcome:
+        attempt = 0
+        while True:
+            try:
+                answers = self._run_attempt(attempt)
+                return self._make_outcome(answers, attempt)
+            except _AttemptError as failed:
+                failure = failed.failure
+                left = self._plan.max_restarts - attempt
+                if not state.may_restart(failure, left, self._plan.settings.restart_on_error):
+                    raise failures.to_error(failure, self._record, attempt) from None
+            attempt += 1
+            self._display.note(
+                f"{failure.node}: {failure.what}. Restart {attempt} of {self._plan.max_restarts}."
+            )
+            check_slots(self._spark, len(self._plan.nodes), self._plan.settings.restart_wait_s)
+
+    def _run_attempt(self, attempt: int) -> list[Answer]:
+        monitor = self._monitor
+        monitor.start_attempt(attempt)
+        # Of this attempt the nodes' own answers count: they are complete even without a link.
+        self._earlier_metrics = monitor.snapshot.metrics
+        spec = dataclasses.replace(self._plan.make_spec(attempt), control=monitor.address)
+        job = BarrierJob(self._spark, spec, on_done=monitor.wake)
+        job.start()
+        try:
+            self._watch(job)
+        except BaseException as error:
+            reason = "the run timed out" if isinstance(error, TimeoutError) else "the run ended"
+            self._end(job, reason)
+            raise
+        if job.error is None and monitor.snapshot.cause is None:
+            return job.answers()
+        self._end(job, "another node failed")
+        raise _AttemptError(self._find_cause(job)) from job.error
+
+    def _watch(self, job: BarrierJob) -> None:
+        """Returns when the job is over or a node said that it failed."""
+        submitted = time.monotonic()
+        while not job.is_done():
+            self._monitor.wait(TICK_S)
+            snapshot = self._monitor.snapshot
+            self._display.update(snapshot, self._monitor.take_lines())
+            if snapshot.cause is not None:
+                return
+            now = time.monotonic()
+            if self._deadline is not None and now >= self._deadline:
+                self._stop_gently(job)
+                raise failures.make_timeout(snapshot, self._plan, self._record)
+            launch_timeout_s = self._plan.settings.launch_timeout_s
+            if now - submitted > launch_timeout_s and self._is_stuck(snapshot):
+                raise failures.make_launch_timeout(
+                    snapshot, launch_timeout_s, spark_facts.count_slots(self._spark)
+                )
+
+    def _is_stuck(self, snapshot: state.Snapshot) -> bool:
+        """Whether nodes are missing. Over Connect the link may just not find its way here."""
+        if self._monitor.address is None or snapshot.num_joined == len(snapshot.nodes):
+            return False
+        return snapshot.num_joined > 0 or not spark_facts.is_connect(self._spark)
+
+    def _stop_gently(self, job: BarrierJob) -> None:
+        """Turns ctx.should_stop true and gives the functions a moment to see it."""
+        self._monitor.ask_to_stop()
+        until = time.monotonic() + self._plan.settings.stop_grace_s
+        while time.monotonic() < until and not job.is_done():
+            self._monitor.wait(TICK_S)
+
+    def _end(self, job: BarrierJob, reason: str) -> None:
+        """Ends every trainer and the job; returns when they are gone."""
+        deadline = time.monotonic() + END_TIMEOUT_S
+        self._monitor.end_nodes(reason)
+        # Nodes with a link end themselves at once; the others are ended by Spark.
+        if not job.join(1.0):
+            job.cancel()
+            job.join(deadline - time.monotonic())
+        while self._monitor.num_links() and time.monotonic() < deadline:
+            self._monitor.wait(TICK_S)
+        self._display.update(self._monitor.snapshot, self._monitor.take_lines())
+
+    def _find_cause(self, job: BarrierJob) -> Failure:
+        text = str(job.error) if job.error is not None else ""
+        if state.is_lost_executor(text):
+            until = time.monotonic() + LOST_LINK_WAIT_S
+            while not self._monitor.snapshot.lost and time.monotonic() < until:
+                self._monitor.wait(TICK_S)
+        cause = state.pick_cause(self._monitor.snapshot, find_failure(text), text)
+        if cause is None:
+            raise failures.explain_spark_error(text) from job.error
+        return cause
+
+    def _make_outcome(self, answers: list[Answer], attempt: int) -> Outcome:
+        if len(answers) != len(self._plan.nodes):
+            raise LaunchError(
+                problem=f"Spark handed back {len(answers)} of {len(self._plan.nodes)} nodes.",
+                advice="This should not happen; please report it with the run directory.",
+            )
+        metrics = self._earlier_metrics
+        nodes = []
+        for node, answer in zip(self._plan.nodes, answers, strict=True):
+            summary = answer.summary
+            self._monitor.add_lines(node.name, summary["unsent_lines"], summary["dropped_lines"])
+            for row in summary["reports"]:
+                metrics = state.add_metrics(metrics, row)
+            nodes.append(
+                NodeResult(
+                    role=node.role,
+                    index=node.index,
+                    host=summary["host"],
+                    seconds=summary["seconds"],
+                    exit=summary["exit"],
+                    rows=summary["rows"],
+                    steps=summary["steps"],
+                )
+            )
+        self._display.update(self._monitor.snapshot, self._monitor.take_lines())
+        return Outcome(
+            value=self._open_value(answers[0]),
+            metrics=metrics,
+            model_path=answers[0].summary["model_path"],
+            nodes=tuple(nodes),
+            num_restarts=attempt,
+        )
+
+    def _open_value(self, answer: Answer) -> Any:
+        try:
+            return cloudpickle.loads(answer.value)
+        except Exception as error:
+            raise ResultError(
+                node=answer.summary["node"],
+                host=answer.summary["host"],
+                what="what the function returned cannot be opened on the driver:"
+                f" {type(error).__name__}: {error}",
+                advice="Return plain values, or import on the driver what the value needs.",
+            ) from error

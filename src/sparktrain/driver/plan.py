@@ -1,0 +1,186 @@
+"""From what the user asked to a plan that can run. Every refusal happens here, before any job."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import secrets
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import cloudpickle
+
+from sparktrain.driver import spark_facts
+from sparktrain.errors import ConfigError, FunctionError, ResourceError
+from sparktrain.settings import Settings, resolve
+from sparktrain.spec import NodeSpec, RunSpec, make_nodes
+from sparktrain.version import __version__
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A run that may start."""
+
+    run_id: str
+    run_dir: Path
+    nodes: tuple[NodeSpec, ...]
+    num_workers: int
+    function_name: str
+    function: bytes = field(repr=False)
+    env: Mapping[str, str] = field(repr=False)
+    max_restarts: int
+    timeout_s: float | None
+    settings: Settings
+
+    def make_spec(self, attempt: int) -> RunSpec:
+        return RunSpec(
+            run_id=self.run_id,
+            attempt=attempt,
+            nodes=self.nodes,
+            num_workers=self.num_workers,
+            run_dir=str(self.run_dir),
+            function=self.function,
+            env=dict(self.env),
+            python_path=tuple(str(Path(entry).resolve()) for entry in sys.path if entry),
+            driver_versions={"sparktrain": __version__},
+            distribution=self.settings.distribution,
+            kept_log_lines=self.settings.kept_log_lines,
+            max_result_bytes=self.settings.max_result_bytes,
+        )
+
+
+def make_plan(
+    spark: SparkSession,
+    train_fn: Callable[..., Any],
+    *,
+    num_workers: int,
+    args: Any,
+    evaluator: bool,
+    run_dir: str | os.PathLike[str] | None,
+    max_restarts: int,
+    timeout_s: float | None,
+    env: Mapping[str, str] | None,
+    settings: Mapping[str, Any],
+) -> Plan:
+    """Checks everything that can be checked on the driver."""
+    resolved = resolve(settings, lambda key: spark_facts.get_conf(spark, key), os.environ)
+    check_numbers(num_workers, max_restarts, timeout_s)
+    check_env(env)
+    check_dynamic_allocation(spark)
+    function = pickle_function(train_fn, args)
+    nodes = make_nodes(num_workers, evaluator)
+    check_slots(spark, len(nodes), resolved.slot_wait_s)
+    run_id = make_run_id()
+    return Plan(
+        run_id=run_id,
+        run_dir=resolve_run_dir(run_dir, resolved.runs_dir, run_id),
+        nodes=nodes,
+        num_workers=num_workers,
+        function_name=getattr(train_fn, "__qualname__", type(train_fn).__qualname__),
+        function=function,
+        env=dict(env or {}),
+        max_restarts=max_restarts,
+        timeout_s=timeout_s,
+        settings=resolved,
+    )
+
+
+def make_run_id() -> str:
+    now = datetime.datetime.now()
+    return f"{now:%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
+
+
+def check_numbers(num_workers: Any, max_restarts: Any, timeout_s: Any) -> None:
+    if not isinstance(num_workers, int) or isinstance(num_workers, bool) or num_workers < 1:
+        raise ConfigError(
+            problem=f"run() got num_workers={num_workers!r}.",
+            advice="Expected a whole number of at least 1.",
+        )
+    if not isinstance(max_restarts, int) or isinstance(max_restarts, bool) or max_restarts < 0:
+        raise ConfigError(
+            problem=f"run() got max_restarts={max_restarts!r}.",
+            advice="Expected a whole number, 0 for none.",
+        )
+    is_number = isinstance(timeout_s, (int, float)) and not isinstance(timeout_s, bool)
+    if timeout_s is not None and not (is_number and timeout_s > 0):
+        raise ConfigError(
+            problem=f"run() got timeout_s={timeout_s!r}.",
+            advice="Expected a number of seconds above zero, or None for no limit.",
+        )
+
+
+def check_env(env: Any) -> None:
+    pairs = list(env.items()) if isinstance(env, Mapping) else []
+    wrong = [pair for pair in pairs if not all(isinstance(text, str) for text in pair)]
+    if env is not None and (wrong or not isinstance(env, Mapping)):
+        names = ", ".join(str(name) for name, _ in wrong)
+        raise ConfigError(
+            problem=f"run() got an env that is not all text: {names or type(env).__name__}.",
+            advice="Expected a dict of environment variables, names and values as strings.",
+        )
+
+
+def check_dynamic_allocation(spark: SparkSession) -> None:
+    enabled = spark_facts.get_conf(spark, "spark.dynamicAllocation.enabled") or "false"
+    if enabled.lower() == "true":
+        raise ConfigError(
+            problem="This Spark session has spark.dynamicAllocation.enabled=true. All nodes of a"
+            " run start together (a barrier stage), which Spark refuses with dynamic allocation.",
+            advice="Start the session with spark.dynamicAllocation.enabled=false and"
+            " spark.executor.instances set to the executors you need.",
+        )
+
+
+def check_slots(spark: SparkSession, needed: int, wait_s: float) -> None:
+    slots, waited = spark_facts.wait_for_slots(spark, needed, wait_s)
+    if slots is not None and slots < needed:
+        raise ResourceError(
+            needed=needed,
+            slots=slots,
+            waited_s=waited,
+            advice="Lower num_workers, leave out the evaluator, or give the session more"
+            " executors or cores (for the embedded Spark: sparktrain.session"
+            f"(num_executors={needed})). spark.sparktrain.slotWaitS={wait_s:g} is how long to"
+            " look.",
+        )
+
+
+def pickle_function(train_fn: Any, args: Any) -> bytes:
+    """The function and its arguments as the trainer will open them."""
+    if not callable(train_fn):
+        raise FunctionError(
+            problem=f"run() got {train_fn!r} of type {type(train_fn).__name__} to run.",
+            advice="Expected a function of one argument, the context: def train(ctx): ...",
+        )
+    for what, value in (("function", train_fn), ("args", args)):
+        try:
+            cloudpickle.dumps(value)
+        except Exception as error:
+            name = getattr(value, "__qualname__", type(value).__qualname__)
+            raise FunctionError(
+                problem=f"The {what} {name!r} cannot be sent to the nodes:"
+                f" {type(error).__name__}: {error}.",
+                advice="It must not hold on to a SparkSession, an open file, a lock, or a model"
+                " made outside. Make such things inside the function, and pass plain values"
+                " with args=.",
+            ) from error
+    return bytes(cloudpickle.dumps((train_fn, args)))
+
+
+def resolve_run_dir(run_dir: str | os.PathLike[str] | None, runs_dir: str, run_id: str) -> Path:
+    """The absolute path of the run directory; only paths that TensorFlow can write to."""
+    wished = os.fspath(run_dir) if run_dir is not None else f"{runs_dir}/{run_id}"
+    wished = wished.removeprefix("file://")
+    if "://" in wished:
+        raise ConfigError(
+            problem=f"The run directory {wished!r} is not a path of the file system.",
+            advice="TensorFlow writes checkpoints and events to paths only: use a path that all"
+            " hosts share (NFS, a mounted bucket), and copy from there.",
+        )
+    return Path(wished).expanduser().absolute()

@@ -1,0 +1,169 @@
+"""The state of a run as frozen values, and how messages change it. No I/O here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from sparktrain.spec import Failure, NodeSpec
+from sparktrain.wire.messages import (
+    Bye,
+    Failed,
+    Joined,
+    Message,
+    Progress,
+    Report,
+    Returned,
+)
+
+
+@dataclass(frozen=True)
+class NodeState:
+    """What is known of one node."""
+
+    name: str
+    #: "waiting", "running", "returned", "failed" or "done".
+    status: str = "waiting"
+    host: str = ""
+    pid: int | None = None
+    progress: Progress = field(default_factory=Progress)
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A frozen picture of a run: what the terminal, the record and tests read."""
+
+    run_id: str
+    nodes: Mapping[str, NodeState]
+    attempt: int = 0
+    #: One row an epoch, or a call of ctx.report().
+    metrics: tuple[Mapping[str, float], ...] = ()
+    #: Failures of this attempt in the order of their arrival.
+    failures: tuple[Failure, ...] = ()
+    #: Nodes of this attempt whose link broke without a word, in order.
+    lost: tuple[str, ...] = ()
+
+    @property
+    def num_joined(self) -> int:
+        return sum(1 for node in self.nodes.values() if node.status != "waiting")
+
+    @property
+    def cause(self) -> Failure | None:
+        """The first failure that is not the echo of another one."""
+        return next((failure for failure in self.failures if not failure.is_echo), None)
+
+
+def start_run(run_id: str, nodes: Sequence[NodeSpec]) -> Snapshot:
+    return Snapshot(run_id=run_id, nodes={node.name: NodeState(node.name) for node in nodes})
+
+
+def start_attempt(snapshot: Snapshot, attempt: int) -> Snapshot:
+    """All nodes wait again; the metrics stay."""
+    nodes = {name: NodeState(name) for name in snapshot.nodes}
+    return replace(snapshot, attempt=attempt, nodes=nodes, failures=(), lost=())
+
+
+def apply(snapshot: Snapshot, node: str, attempt: int, message: Message) -> Snapshot:
+    """The state after a message. Late messages of an earlier attempt change nothing."""
+    known = snapshot.nodes.get(node)
+    if known is None or attempt != snapshot.attempt:
+        return snapshot
+    if isinstance(message, Joined):
+        return _with(snapshot, node, status="running", host=message.host, pid=message.pid)
+    if isinstance(message, Progress):
+        return _with(snapshot, node, progress=_newer(known.progress, message))
+    if isinstance(message, Report):
+        return replace(snapshot, metrics=add_metrics(snapshot.metrics, message.metrics))
+    if isinstance(message, Returned):
+        return _with(snapshot, node, status="returned")
+    if isinstance(message, Bye):
+        return _with(snapshot, node, status="done")
+    if isinstance(message, Failed):
+        failure = Failure.from_dict({**message.failure, "node": node})
+        failed = _with(snapshot, node, status="failed")
+        return replace(failed, failures=(*snapshot.failures, failure))
+    return snapshot
+
+
+def close_link(snapshot: Snapshot, node: str, attempt: int) -> Snapshot:
+    """The state after a link ended: a node that said nothing about it may be lost."""
+    known = snapshot.nodes.get(node)
+    if known is None or attempt != snapshot.attempt or known.status in ("failed", "done"):
+        return snapshot
+    return replace(snapshot, lost=(*snapshot.lost, node))
+
+
+def add_metrics(
+    rows: tuple[Mapping[str, float], ...], row: Mapping[str, float]
+) -> tuple[Mapping[str, float], ...]:
+    """Adds a row; a row with an epoch is merged into an earlier one of the same epoch."""
+    epoch = row.get("epoch")
+    if epoch is not None:
+        for position, earlier in enumerate(rows):
+            if earlier.get("epoch") == epoch:
+                return (*rows[:position], {**earlier, **row}, *rows[position + 1 :])
+    return (*rows, dict(row))
+
+
+def pick_cause(snapshot: Snapshot, reported: Failure | None, spark_error: str) -> Failure | None:
+    """The first cause of a failed attempt, from all that is known when Spark's job has ended.
+
+    A node's own words come first, as they arrived; then what Spark was told; then a node that
+    vanished; then an echo.
+    """
+    if snapshot.cause is not None:
+        return snapshot.cause
+    if reported is not None and not reported.is_echo:
+        return reported
+    if is_lost_executor(spark_error):
+        name = snapshot.lost[0] if snapshot.lost else "a node"
+        known = snapshot.nodes.get(name)
+        return Failure(
+            node=name,
+            host=known.host if known else "",
+            kind="lost",
+            what=f"its Spark executor was lost: {_reason(spark_error)}",
+        )
+    echoes = [failure for failure in snapshot.failures if failure.kind != "ended"]
+    return echoes[0] if echoes else reported
+
+
+def is_lost_executor(text: str) -> bool:
+    return "ExecutorLostFailure" in text or "Python worker exited unexpectedly" in text
+
+
+def _reason(text: str) -> str:
+    for line in text.splitlines():
+        if "ExecutorLostFailure" in line or "Python worker exited unexpectedly" in line:
+            start = max(line.find("ExecutorLostFailure"), 0)
+            return line[start : start + 300].strip().rstrip(".")
+    return "no reason given"
+
+
+def may_restart(failure: Failure, num_left: int, on_error: bool) -> bool:
+    """Whether the group starts again: lost nodes yes, the user's own errors only if asked."""
+    if num_left <= 0 or failure.kind == "versions":
+        return False
+    return on_error or is_loss(failure)
+
+
+def is_loss(failure: Failure) -> bool:
+    return failure.kind in ("signal", "lost") or failure.is_echo
+
+
+def _newer(known: Progress, fresh: Progress) -> Progress:
+    """A fresh message without a speed or metrics keeps those already known."""
+    kept: dict[str, Any] = {}
+    if fresh.examples_per_s is None:
+        kept["examples_per_s"] = known.examples_per_s
+    if fresh.steps_per_s is None:
+        kept["steps_per_s"] = known.steps_per_s
+    if not fresh.metrics:
+        kept["metrics"] = known.metrics
+    return replace(fresh, **kept)
+
+
+def _with(snapshot: Snapshot, node: str, **changes: Any) -> Snapshot:
+    nodes = {**snapshot.nodes, node: replace(snapshot.nodes[node], **changes)}
+    return replace(snapshot, nodes=nodes)

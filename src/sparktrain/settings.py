@@ -1,0 +1,174 @@
+"""The one table of settings: name, type, default and meaning, and how a value is found.
+
+    argument of run() > spark.sparktrain.camelCase > SPARKTRAIN_UPPER_CASE > default
+
+All settings are resolved once, on the driver; the values travel inside the run's spec.
+`docs/settings.md` is written from this table (`python -m sparktrain.settings`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sparktrain.errors import ConfigError
+
+_CHOICES = {
+    "progress": ("auto", "live", "plain", "off"),
+    "distribution": ("auto", "none"),
+}
+_BOOLEANS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
+
+
+def _row(default: Any, doc: str) -> Any:
+    return dataclasses.field(default=default, metadata={"doc": doc})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """Resolved settings of one run."""
+
+    progress: str = _row(
+        "auto",
+        "What the driver shows on standard error: `live` rows for each node, `plain` lines,"
+        " `off` for nothing; `auto` is live on a terminal and plain elsewhere."
+        " `True` means auto, `False` means off.",
+    )
+    runs_dir: str = _row(
+        "sparktrain-runs", "Where run directories are made when `run_dir` is not given."
+    )
+    distribution: str = _row(
+        "auto",
+        "`auto`: with more than one worker TensorFlow is loaded and the multi-worker strategy"
+        " is ready before the function is called. `none`: no strategy is made and TensorFlow"
+        " is not loaded, for functions that do not train together.",
+    )
+    restart_on_error: bool = _row(
+        False, "Let `max_restarts` also cover errors raised by the training function itself."
+    )
+    slot_wait_s: float = _row(
+        4.0, "How long to look for enough task slots before refusing to start."
+    )
+    restart_wait_s: float = _row(
+        60.0,
+        "How long to look for enough task slots before a restart, while Spark replaces"
+        " a lost executor.",
+    )
+    launch_timeout_s: float = _row(
+        120.0, "How long the nodes may take to come up once the job is submitted."
+    )
+    stop_grace_s: float = _row(
+        2.0,
+        "How long a function may go on after `ctx.should_stop` turned true (at `timeout_s` and"
+        " Ctrl-C) before its node is ended.",
+    )
+    control_port: int = _row(
+        0, "The port the driver listens on for logs and progress; 0 takes any free one."
+    )
+    kept_log_lines: int = _row(
+        10_000,
+        "How many output lines a node keeps while the driver cannot be reached; older ones"
+        " are dropped and counted.",
+    )
+    max_result_bytes: int = _row(
+        256 * 1024 * 1024, "The largest pickled return value that is sent back to the driver."
+    )
+
+
+def spark_key(name: str) -> str:
+    """The Spark configuration key of a setting: slot_wait_s -> spark.sparktrain.slotWaitS."""
+    head, *rest = name.split("_")
+    return "spark.sparktrain." + head + "".join(part.capitalize() for part in rest)
+
+
+def env_key(name: str) -> str:
+    """The environment variable of a setting: slot_wait_s -> SPARKTRAIN_SLOT_WAIT_S."""
+    return "SPARKTRAIN_" + name.upper()
+
+
+def resolve(
+    arguments: Mapping[str, Any],
+    spark_conf: Callable[[str], str | None],
+    environ: Mapping[str, str],
+) -> Settings:
+    """Finds the value of every setting; refuses unknown names and values that do not fit."""
+    rows = {field.name: field for field in dataclasses.fields(Settings)}
+    unknown = sorted(set(arguments) - set(rows))
+    if unknown:
+        raise ConfigError(
+            problem=f"run() got unknown settings: {', '.join(unknown)}.",
+            advice=f"Known settings: {', '.join(sorted(rows))}.",
+        )
+    values = {}
+    for name, row in rows.items():
+        sources: tuple[tuple[str, Any], ...] = (
+            (f"{name}=", arguments.get(name)),
+            (spark_key(name), spark_conf(spark_key(name))),
+            (env_key(name), environ.get(env_key(name))),
+        )
+        for source, raw in sources:
+            if raw is not None:
+                values[name] = _convert(name, source, raw, type(row.default))
+                break
+    return Settings(**values)
+
+
+def _convert(name: str, source: str, raw: Any, kind: type) -> Any:
+    if name == "progress":
+        raw = {True: "auto", False: "off"}.get(raw, raw) if isinstance(raw, bool) else raw
+        raw = {"true": "auto", "false": "off"}.get(str(raw).lower(), raw)
+    choices = _CHOICES.get(name)
+    if choices is not None:
+        if raw not in choices:
+            raise _misfit(source, raw, f"one of {', '.join(choices)}")
+        return raw
+    if kind is bool:
+        if isinstance(raw, bool):
+            return raw
+        if str(raw).lower() not in _BOOLEANS:
+            raise _misfit(source, raw, "true or false")
+        return _BOOLEANS[str(raw).lower()]
+    if kind is str:
+        return str(raw)
+    try:
+        value = kind(raw)
+    except (TypeError, ValueError):
+        value = -1
+    if isinstance(raw, bool) or value < 0:
+        raise _misfit(source, raw, f"a number of type {kind.__name__}, zero or more")
+    return value
+
+
+def _misfit(source: str, raw: Any, expected: str) -> ConfigError:
+    return ConfigError(
+        problem=f"The setting {source} has the value {raw!r}.",
+        advice=f"Expected {expected}. docs/settings.md lists every setting.",
+    )
+
+
+def to_markdown() -> str:
+    """The text of docs/settings.md."""
+    lines = [
+        "# Settings",
+        "",
+        "Pass a setting to `run()` by its name, or set it for a session as a Spark",
+        "configuration, or for a machine as an environment variable. The first one found",
+        "wins, in that order. This page is written from `sparktrain/settings.py` by",
+        "`python -m sparktrain.settings > docs/settings.md`.",
+        "",
+        "| setting | Spark configuration | environment | default | meaning |",
+        "|---|---|---|---|---|",
+    ]
+    for row in dataclasses.fields(Settings):
+        lines.append(
+            f"| `{row.name}` | `{spark_key(row.name)}` | `{env_key(row.name)}` |"
+            f" `{row.default}` | {row.metadata['doc']} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    sys.stdout.write(to_markdown())

@@ -1,0 +1,130 @@
+"""Frozen values that cross process borders: who the nodes are, what a run is, how one failed."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+CHIEF, WORKER, EVALUATOR = "chief", "worker", "evaluator"
+
+
+@dataclass(frozen=True, order=True)
+class NodeSpec:
+    """One trainer of a run: a role and an index within the role."""
+
+    role: str
+    index: int
+
+    @property
+    def name(self) -> str:
+        return f"{self.role}:{self.index}"
+
+    @property
+    def rank(self) -> int | None:
+        """The position among the nodes that train together; None for an evaluator."""
+        if self.role == CHIEF:
+            return 0
+        return self.index + 1 if self.role == WORKER else None
+
+
+def make_nodes(num_workers: int, evaluator: bool = False) -> tuple[NodeSpec, ...]:
+    """The nodes of a run, in the order of their Spark partitions."""
+    nodes = [NodeSpec(CHIEF, 0)]
+    nodes += [NodeSpec(WORKER, index) for index in range(num_workers - 1)]
+    if evaluator:
+        nodes.append(NodeSpec(EVALUATOR, 0))
+    return tuple(nodes)
+
+
+def make_tf_config(node: NodeSpec, cluster: Mapping[str, list[str]]) -> dict[str, Any]:
+    """TF_CONFIG for one node. TensorFlow keeps the evaluator out of the cluster it describes."""
+    together = {role: list(hosts) for role, hosts in cluster.items() if role != EVALUATOR}
+    return {"cluster": together, "task": {"type": node.role, "index": node.index}}
+
+
+@dataclass(frozen=True)
+class ControlAddress:
+    """Where the driver listens for logs and progress, and how to be let in."""
+
+    host: str
+    port: int
+    #: The run's secret; kept out of every repr so that it cannot reach a log.
+    token: str = field(repr=False)
+    #: The one certificate a node accepts, PEM.
+    certificate: str = field(repr=False)
+
+
+@dataclass(frozen=True)
+class RunSpec:
+    """All an agent needs to know. Travels to the executors inside Spark's own job."""
+
+    run_id: str
+    attempt: int
+    nodes: tuple[NodeSpec, ...]
+    num_workers: int
+    run_dir: str
+    #: cloudpickle of (function, args); only the trainer opens it.
+    function: bytes = field(repr=False)
+    env: Mapping[str, str] = field(repr=False)
+    #: The driver's import path: lets nodes on the same machine find the user's modules.
+    python_path: tuple[str, ...] = ()
+    #: What the driver runs: sparktrain's own version must be the same on every node.
+    driver_versions: Mapping[str, str] = field(default_factory=dict)
+    distribution: str = "auto"
+    kept_log_lines: int = 10_000
+    max_result_bytes: int = 256 * 1024 * 1024
+    control: ControlAddress | None = None
+
+    @property
+    def needs_strategy(self) -> bool:
+        return self.num_workers > 1 and self.distribution == "auto"
+
+
+@dataclass(frozen=True)
+class Failure:
+    """How a node failed, as plain values."""
+
+    node: str
+    host: str
+    #: "exception", "result", "exit", "signal", "versions", "lost" or "ended".
+    kind: str
+    #: One sentence without its full stop.
+    what: str
+    exit_code: int | None = None
+    signal: int | None = None
+    traceback: str = ""
+    tail: tuple[str, ...] = ()
+    #: True if it looks like the echo of another node's failure.
+    is_echo: bool = False
+    #: For "versions": what differs -> value -> names of the nodes.
+    differences: Mapping[str, Mapping[str, tuple[str, ...]]] | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Failure:
+        kept = {f.name: values[f.name] for f in dataclasses.fields(cls) if f.name in values}
+        kept["tail"] = tuple(kept.get("tail") or ())
+        return cls(**kept)
+
+
+@dataclass(frozen=True)
+class NodeResult:
+    """What became of one node."""
+
+    role: str
+    index: int
+    host: str
+    seconds: float
+    #: The exit code of the trainer process; None if it was never seen to end.
+    exit: int | None
+    #: Rows and steps trained on, where the progress callback could count them.
+    rows: int | None = None
+    steps: int | None = None
+
+    @property
+    def name(self) -> str:
+        return f"{self.role}:{self.index}"

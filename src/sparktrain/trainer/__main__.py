@@ -1,0 +1,139 @@
+"""`python -m sparktrain.trainer FD`: takes a job from the agent, calls the user's function.
+
+The agent's end of the socket is the trainer's lifeline: when it closes, this process ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import sys
+import traceback
+from typing import Any
+
+from sparktrain.spec import NodeSpec, make_tf_config
+from sparktrain.trainer.context import Context
+from sparktrain.trainer.link import AgentLink
+
+
+def main(descriptor: int) -> int:
+    link = AgentLink(descriptor)
+    job = link.receive()
+    function = link.receive_bytes(int(job["function_bytes"]))
+    _extend_path(job["python_path"])
+    try:
+        value = _call(link, job, function)
+        body = _pickle(value, int(job["max_result_bytes"]))
+    except BaseException as error:
+        link.send(_describe(error))
+        _flush()
+        return 1
+    link.send({"kind": "returned", "value_bytes": len(body)}, body)
+    link.wait_for_exit()
+    return 0
+
+
+def _call(link: AgentLink, job: dict[str, Any], function: bytes) -> Any:
+    """Makes the node ready, then calls the user's function with its context."""
+    import cloudpickle
+
+    if job["needs_strategy"]:
+        import tensorflow  # noqa: F401 (loads while the nodes still meet)
+    cluster = link.receive()["cluster"]
+    node = NodeSpec(job["role"], job["index"])
+    os.environ["TF_CONFIG"] = json.dumps(make_tf_config(node, cluster))
+    train_fn, args = cloudpickle.loads(function)
+    context = Context(
+        node=node,
+        num_workers=job["num_workers"],
+        cluster_spec=cluster,
+        args=args,
+        run_id=job["run_id"],
+        run_dir=job["run_dir"],
+        link=link,
+        distributed=job["needs_strategy"] and node.rank is not None,
+    )
+    link.watch()
+    context.prepare()
+    return train_fn(context)
+
+
+class _ResultError(Exception):
+    """The return value cannot be sent back."""
+
+
+def _pickle(value: Any, limit_bytes: int) -> bytes:
+    import cloudpickle
+
+    try:
+        body: bytes = cloudpickle.dumps(value)
+    except Exception as error:
+        raise _ResultError(
+            f"the function returned a {type(value).__qualname__} that cannot be pickled:"
+            f" {type(error).__name__}: {error}. Return plain values such as history.history,"
+            " and save models with ctx.export(model)"
+        ) from error
+    if len(body) > limit_bytes:
+        raise _ResultError(
+            f"the function returned {len(body)} bytes, over the limit max_result_bytes="
+            f"{limit_bytes}. Write large results below ctx.run_dir and return their path"
+        )
+    return body
+
+
+def _describe(error: BaseException) -> dict[str, Any]:
+    """The error frame: what the driver will show of it."""
+    text = io.StringIO()
+    traceback.print_exception(error, file=text)
+    frame: dict[str, Any] = {
+        "kind": "error",
+        "what_kind": "exception",
+        "what": f"{type(error).__name__}: {error}",
+        "traceback": text.getvalue(),
+        "is_echo": _is_echo(error),
+    }
+    if isinstance(error, _ResultError):
+        frame.update(what_kind="result", what=str(error))
+    elif isinstance(error, SystemExit):
+        code = error.code if isinstance(error.code, int) else int(error.code is not None)
+        frame.update(
+            what_kind="exit",
+            exit_code=code,
+            what=f"the function called sys.exit({error.code!r}) instead of returning",
+        )
+    # The text may be large: a frame has a limit, the end of a traceback says the most.
+    frame["traceback"] = frame["traceback"][-100_000:]
+    frame["what"] = frame["what"][:4000]
+    return frame
+
+
+def _is_echo(error: BaseException) -> bool:
+    """Whether this is how TensorFlow tells that another node is gone."""
+    tensorflow = sys.modules.get("tensorflow")
+    if tensorflow is None or not isinstance(error, tensorflow.errors.OpError):
+        return False
+    lost = (
+        tensorflow.errors.UnavailableError,
+        tensorflow.errors.AbortedError,
+        tensorflow.errors.CancelledError,
+        tensorflow.errors.DeadlineExceededError,
+    )
+    return isinstance(error, lost) or "Collective ops is aborted" in str(error)
+
+
+def _extend_path(entries: list[str]) -> None:
+    for entry in entries:
+        if entry not in sys.path and os.path.exists(entry):  # noqa: PTH110 (zip files too)
+            sys.path.append(entry)
+
+
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):
+            stream.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main(int(sys.argv[1])))

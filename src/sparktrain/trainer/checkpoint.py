@@ -1,0 +1,109 @@
+"""The resume callback: one checkpoint at a time, complete or not there, read by all workers.
+
+    checkpoints/
+      latest.json                     {"epoch": 3, "file": ...}: epochs that are done
+      epoch-3-1794839.weights.h5      weights and optimizer state
+
+Keras' own BackupAndRestore lets every worker write the same file, in place: a worker killed
+while writing leaves nothing to go on from. Here only the chief writes, a new file each time,
+and `latest.json` is replaced in one step.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sparktrain.errors import ConfigError
+
+if TYPE_CHECKING:
+    from sparktrain.trainer.context import Context
+
+LATEST = "latest.json"
+
+
+def make_checkpoint_callback(keras: Any, context: Context, save_freq: Any) -> Any:
+    """An instance for the given Keras."""
+    is_steps = isinstance(save_freq, int) and not isinstance(save_freq, bool) and save_freq > 0
+    if save_freq != "epoch" and not is_steps:
+        raise ConfigError(
+            problem=f"ctx.callbacks() got save_freq={save_freq!r}.",
+            advice="Expected 'epoch' or a number of steps above zero.",
+        )
+    if keras.Model.__module__.startswith("tf_keras"):
+        # Knows about several workers itself.
+        return keras.callbacks.BackupAndRestore(context.checkpoint_dir, save_freq=save_freq)
+
+    class Checkpoint(keras.callbacks.Callback):  # type: ignore[misc]
+        """Restores at the beginning of fit, saves at the end of epochs or every few steps."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self._folder = Path(context.checkpoint_dir)
+            self._epoch = 0
+            self._steps = 0
+
+        def on_train_begin(self, logs: Any = None) -> None:
+            latest = read_latest(self._folder)
+            if latest is None:
+                return
+            if not self.model.built:
+                raise ConfigError(
+                    problem=f"The model {self.model.name!r} has no input shape yet, so the"
+                    f" checkpoint {latest['file']} cannot be loaded into it.",
+                    advice="Give it a keras.Input, or call model.build(...) before fit.",
+                )
+            optimizer = self.model.optimizer
+            if optimizer is not None and not optimizer.built:
+                optimizer.build(self.model.trainable_variables)
+            self.model.load_weights(str(self._folder / latest["file"]))
+            # As BackupAndRestore does it: fit starts with this epoch.
+            self.model._initial_epoch = latest["epoch"]
+            if context.is_chief:
+                print(f"sparktrain: resumed behind epoch {latest['epoch']}")
+
+        def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+            self._steps += 1
+            if is_steps and self._steps % save_freq == 0:
+                self._save()
+
+        def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+            self._epoch = epoch
+
+        def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+            self._epoch = epoch + 1
+            self._save()
+
+        def on_train_end(self, logs: Any = None) -> None:
+            # Training is complete: a later fit in this run directory starts anew.
+            self.model._initial_epoch = 0
+            if context.is_chief:
+                shutil.rmtree(self._folder, ignore_errors=True)
+
+        def _save(self) -> None:
+            if not context.is_chief:
+                return
+            self._folder.mkdir(parents=True, exist_ok=True)
+            # A new name each time: the checkpoint in use is never written over.
+            name = f"epoch-{self._epoch}-{time.time_ns()}.weights.h5"
+            self.model.save_weights(str(self._folder / name))
+            partial = self._folder / f"{LATEST}.partial"
+            partial.write_text(json.dumps({"epoch": self._epoch, "file": name}))
+            partial.replace(self._folder / LATEST)
+            for old in self._folder.glob("*.weights.h5"):
+                if old.name != name:
+                    old.unlink(missing_ok=True)
+
+    return Checkpoint()
+
+
+def read_latest(folder: Path) -> dict[str, Any] | None:
+    """The last complete checkpoint, if there is one."""
+    try:
+        latest: dict[str, Any] = json.loads((folder / LATEST).read_text())
+    except FileNotFoundError:
+        return None
+    return latest

@@ -1,0 +1,52 @@
+"""Writing a finished model: complete, or not there at all."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+from sparktrain.errors import ConfigError
+
+_NAMES = {"keras": "model.keras", "saved_model": "saved_model"}
+
+
+def export_model(model: Any, run_dir: Path, format: str, *, writes: bool) -> str:
+    """Saves the model and returns its path; a reader never sees half of it."""
+    if format not in _NAMES:
+        raise ConfigError(
+            problem=f"ctx.export() got format={format!r}.",
+            advice=f"Expected one of {', '.join(_NAMES)}.",
+        )
+    target = run_dir / _NAMES[format]
+    if not writes:
+        return str(target)
+    run_dir.mkdir(parents=True, exist_ok=True)
+    partial = run_dir / f"partial-{_NAMES[format]}"
+    try:
+        _save(model, partial, format)
+        if target.is_dir():
+            shutil.rmtree(target)
+        partial.rename(target)
+    finally:
+        if partial.is_dir():
+            shutil.rmtree(partial, ignore_errors=True)
+        else:
+            partial.unlink(missing_ok=True)
+    return str(target)
+
+
+def _save(model: Any, path: Path, format: str) -> None:
+    if format == "keras":
+        if not hasattr(model, "save"):
+            raise ConfigError(
+                problem=f"ctx.export() got a {type(model).__qualname__}, which has no save().",
+                advice="Pass a Keras model, or format='saved_model' for a tf.Module.",
+            )
+        model.save(path)
+    elif hasattr(model, "export"):
+        model.export(str(path), verbose=False)
+    else:
+        import tensorflow as tf
+
+        tf.saved_model.save(model, str(path))

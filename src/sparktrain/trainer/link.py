@@ -1,0 +1,88 @@
+"""The trainer's end of the socket to its agent: job in, progress and outcome out."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import socket
+import sys
+import threading
+from typing import Any, NoReturn
+
+from sparktrain.errors import WireError
+from sparktrain.wire import frames
+
+_PR_SET_PDEATHSIG = 1
+
+
+class AgentLink:
+    """One connected socket, handed down by the agent.
+
+    Args:
+        descriptor: The inherited file descriptor.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        # Programs the function starts must not hold the lifeline.
+        os.set_inheritable(descriptor, False)
+        self._socket = socket.socket(fileno=descriptor)
+        self._sending = threading.Lock()
+        self._exit = threading.Event()
+        #: Set when the driver asks the function to come to its end.
+        self.stop = threading.Event()
+        _die_with_parent()
+
+    def send(self, values: dict[str, Any], body: bytes = b"") -> None:
+        """Sends a frame, and raw bytes behind it."""
+        with self._sending, contextlib.suppress(BrokenPipeError):
+            self._socket.sendall(frames.encode(values) + body)
+
+    def receive(self) -> dict[str, Any]:
+        """The next frame; ends this process if the agent is gone."""
+        try:
+            return frames.read_frame(self._socket)
+        except (EOFError, OSError):
+            end_group()
+
+    def receive_bytes(self, size: int) -> bytes:
+        try:
+            return frames.read_exactly(self._socket, size)
+        except (EOFError, OSError):
+            end_group()
+
+    def watch(self) -> None:
+        """From now on commands are read in a thread, and the agent's end is this one's."""
+        threading.Thread(target=self._watch, name="sparktrain-agent", daemon=True).start()
+
+    def wait_for_exit(self) -> None:
+        """Waits until the agent says that all nodes are done."""
+        self._exit.wait()
+
+    def _watch(self) -> None:
+        try:
+            while True:
+                kind = frames.read_frame(self._socket).get("kind")
+                if kind == "stop":
+                    self.stop.set()
+                elif kind == "exit":
+                    self._exit.set()
+        except (EOFError, OSError, WireError):
+            if not self._exit.is_set():
+                end_group()
+
+
+def end_group() -> NoReturn:
+    """Ends this process and all it started: without an agent there is nobody to work for."""
+    os.killpg(os.getpgid(0), signal.SIGKILL)
+    os._exit(1)  # never reached; tells readers and mypy that this does not return
+
+
+def _die_with_parent() -> None:
+    """Asks Linux for the same: a function that never lets go of the interpreter cannot stop it."""
+    if sys.platform == "linux":
+        parent = os.getppid()
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:
+            end_group()

@@ -1,0 +1,118 @@
+"""The progress callback: tells the driver about epochs, steps, metrics and speed."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from sparktrain.trainer.context import Context
+
+#: Often enough to look alive, rarely enough to cost nothing: reading a metric waits for the step.
+INTERVAL_S = 0.5
+
+
+def make_progress_callback(keras: Any, context: Context) -> Any:
+    """An instance for the given Keras, which may be tf_keras."""
+
+    class Progress(keras.callbacks.Callback):  # type: ignore[misc]
+        """Sends at most two messages a second; the chief also reports every epoch."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self._epoch = 0
+            self._total_rows = 0
+            self._total_steps = 0
+            self._rows_known = True
+            self._sent_at = 0.0
+            #: Time, rows and steps from which the speed is taken.
+            self._last = (0.0, 0, 0)
+            self._train_seconds: float | None = None
+
+        def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+            self._epoch = epoch + 1
+            self._began = time.monotonic()
+            self._last = (self._began, 0, 0)
+            self._train_seconds = None
+            self._steps_in_epoch = 0
+            self._rows_trained: int | None = None
+            self._send({}, rows=0)
+
+        def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+            self._steps_in_epoch = batch + 1
+            if time.monotonic() - self._sent_at >= INTERVAL_S:
+                self._send(logs or {}, self._count_rows())
+
+        def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+            rows = self._count_rows() if self._rows_trained is None else self._rows_trained
+            # The speed of the whole epoch, without its validation.
+            self._last = (time.monotonic() - self._seconds_trained(), 0, 0)
+            self._send(logs or {}, rows)
+            self._total_rows += rows or 0
+            self._total_steps += self._steps_in_epoch
+            if context.is_chief:
+                context.report(epoch=epoch + 1, **_numbers(logs or {}))
+
+        def on_test_begin(self, logs: Any = None) -> None:
+            # Validation resets the metric the rows are counted with.
+            self._rows_trained = self._count_rows()
+            self._train_seconds = time.monotonic() - self._began
+
+        def _send(self, logs: Any, rows: int | None) -> None:
+            now = time.monotonic()
+            then, rows_then, steps_then = self._last
+            seconds = max(now - then, 1e-6)
+            steps = self._steps_in_epoch
+            context.send_progress(
+                epoch=self._epoch,
+                epochs=self.params.get("epochs"),
+                step=steps,
+                steps=self.params.get("steps"),
+                metrics=_numbers(logs),
+                steps_per_s=(steps - steps_then) / seconds if steps > steps_then else None,
+                examples_per_s=(rows - rows_then) / seconds
+                if rows is not None and rows > rows_then
+                else None,
+                rows=None if rows is None else self._total_rows + rows,
+                total_steps=self._total_steps + steps,
+            )
+            self._sent_at = now
+            if steps > steps_then:
+                self._last = (now, rows or 0, steps)
+
+        def _seconds_trained(self) -> float:
+            if self._train_seconds is None:
+                return time.monotonic() - self._began
+            return self._train_seconds
+
+        def _count_rows(self) -> int | None:
+            """Rows this worker has trained on in this epoch: the weight of Keras' loss average."""
+            rows = _local_count(self.model, context.strategy) if self._rows_known else None
+            self._rows_known = rows is not None
+            return rows
+
+    return Progress()
+
+
+def _local_count(model: Any, strategy: Any) -> int | None:
+    tracker = getattr(model, "_loss_tracker", None)
+    if tracker is None:  # tf_keras
+        tracker = getattr(getattr(model, "compiled_loss", None), "_loss_metric", None)
+    count = getattr(tracker, "count", None)
+    if count is None:
+        return None
+    # Private parts of Keras: without them there is no row count, and nothing else is lost.
+    with contextlib.suppress(Exception):
+        variable = getattr(count, "value", count)
+        variable = variable if not callable(variable) else count
+        return int(strategy.experimental_local_results(variable)[0].numpy())
+    return None
+
+
+def _numbers(logs: Any) -> dict[str, float]:
+    values = {}
+    for name, value in dict(logs).items():
+        with contextlib.suppress(TypeError, ValueError):
+            values[str(name)] = float(value)
+    return values

@@ -1,0 +1,107 @@
+"""The multi-worker strategy Keras 3 can train with: TensorFlow's own, with three gaps closed.
+
+Keras 3 calls a strategy in ways MultiWorkerMirroredStrategy does not answer. Rather than
+change Keras, this subclass answers them:
+
+1. `reduce` of a whole batch (Keras builds the model from it before the first step) and of
+   scalars with axis=0 (Keras averages the logs of a step). TensorFlow refuses both.
+2. A step without data. When a dataset of unknown length ends, TensorFlow raises inside the
+   step, but ops of the step that do not need the data, such as the optimizer's step counter,
+   may already have run: weights move with Adam and momentum. Here every op of a step waits
+   for its data.
+3. Rows lost without a word. A worker's own dataset (AutoShardPolicy.OFF) of known length, and
+   one that was sharded by hand and would be sharded again, are refused with the way out.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+from sparktrain.errors import ConfigError
+
+
+class KerasMultiWorkerStrategy(tf.distribute.MultiWorkerMirroredStrategy):  # type: ignore[misc]
+    """Synchronous training on several workers, for Keras 3, tf_keras and custom loops."""
+
+    def reduce(self, reduce_op: Any, value: Any, axis: Any = None) -> Any:
+        if axis is None and tf.nest.is_nested(value):
+            # The symbolic build only looks at shapes and types: any local value will do.
+            return tf.nest.map_structure(
+                lambda leaf: self.experimental_local_results(leaf)[0], value
+            )
+        if axis == 0 and self._is_scalar(value):
+            axis = None
+        return super().reduce(reduce_op, value, axis=axis)
+
+    def run(self, fn: Any, args: Any = (), kwargs: Any = None, options: Any = None) -> Any:
+        if tf.executing_eagerly():
+            return super().run(fn, args, kwargs, options)
+
+        def after_data(*fn_args: Any, **fn_kwargs: Any) -> Any:
+            with tf.control_dependencies(_tensors((fn_args, fn_kwargs))):
+                return fn(*fn_args, **fn_kwargs)
+
+        # Twice, because ops are made in two places: in the replica's function, and around it
+        # where replicas are merged to update variables.
+        local = [self.experimental_local_results(leaf) for leaf in tf.nest.flatten((args, kwargs))]
+        with tf.control_dependencies(_tensors(local)):
+            return super().run(after_data, args, kwargs, options)
+
+    def experimental_distribute_dataset(self, dataset: Any, options: Any = None) -> Any:
+        if isinstance(dataset, tf.data.Dataset):
+            check_shards(dataset, self.extended._num_workers)
+        return super().experimental_distribute_dataset(dataset, options)
+
+    def _is_scalar(self, value: Any) -> bool:
+        shapes = [getattr(leaf, "shape", None) for leaf in self.experimental_local_results(value)]
+        return all(shape is not None and shape.rank == 0 for shape in shapes)
+
+
+def _tensors(structure: Any) -> list[Any]:
+    leaves = tf.nest.flatten(structure, expand_composites=True)
+    return [leaf for leaf in leaves if isinstance(leaf, tf.Tensor)]
+
+
+def make_local_dataset(dataset: Any) -> Any:
+    """Marks a dataset as this worker's own rows, so that fit neither shards nor cuts it."""
+    options = tf.data.Options()
+    off = tf.data.experimental.AutoShardPolicy.OFF
+    options.experimental_distribute.auto_shard_policy = off
+    # Keras ends an epoch after as many steps as the dataset has batches, but TensorFlow makes
+    # several smaller batches of each: only a dataset of unknown length is read to its end.
+    return dataset.filter(lambda *_: True).with_options(options)
+
+
+def check_shards(dataset: Any, num_workers: int) -> None:
+    """Refuses the two kinds of dataset of which fit would silently use a part only."""
+    policy = dataset.options().experimental_distribute.auto_shard_policy
+    if policy == tf.data.experimental.AutoShardPolicy.OFF:
+        length = int(dataset.cardinality())
+        if length >= 0:
+            raise ConfigError(
+                problem=f"This dataset has AutoShardPolicy.OFF and a known length of {length}"
+                f" batches: Keras would end each epoch after {length} steps, having seen"
+                f" 1/{num_workers} of its rows.",
+                advice="Pass ctx.local_dataset(dataset) to fit, evaluate or predict instead.",
+            )
+    elif _is_sharded_by_hand(dataset, num_workers):
+        raise ConfigError(
+            problem=f"This dataset was sharded with .shard({num_workers}, ...), and fit shards"
+            f" it again over the {num_workers} workers: most of its rows would never be seen.",
+            advice="Pass ctx.local_dataset(dataset), or leave .shard out: every worker then"
+            " passes the same dataset and fit gives each worker its part.",
+        )
+
+
+def _is_sharded_by_hand(dataset: Any, num_workers: int) -> bool:
+    pending = [dataset]
+    while pending:
+        step = pending.pop()
+        if type(step).__name__ == "_ShardDataset":
+            num_shards = tf.get_static_value(getattr(step, "_num_shards", None))
+            if num_shards is None or int(num_shards) == num_workers:
+                return True
+        pending.extend(step._inputs())
+    return False

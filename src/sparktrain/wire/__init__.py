@@ -1,0 +1,1 @@
+"""How processes talk: message values, their framing, and the control link. Never pickles."""

@@ -1,0 +1,200 @@
+"""The messages of the control link, as frozen values, and the check of what comes in."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from sparktrain.errors import WireError
+
+Checks = Mapping[str, Callable[[object], bool]]
+
+#: Raised with every change of a message's meaning; both ends must have the same.
+PROTOCOL = 1
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str)
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _is_lines(value: object) -> bool:
+    return isinstance(value, list) and all(isinstance(line, str) for line in value)
+
+
+def _is_metrics(value: object) -> bool:
+    return isinstance(value, dict) and all(_is_number(number) for number in value.values())
+
+
+def _is_failure(value: object) -> bool:
+    return isinstance(value, dict) and all(
+        isinstance(value.get(name), str) for name in ("node", "host", "kind", "what")
+    )
+
+
+def _maybe(check: Callable[[object], bool]) -> Callable[[object], bool]:
+    return lambda value: value is None or check(value)
+
+
+@dataclass(frozen=True)
+class Message:
+    """Base of all messages."""
+
+    kind: ClassVar[str] = ""
+    checks: ClassVar[Checks] = {}
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"kind": self.kind, **dataclasses.asdict(self)}
+
+
+@dataclass(frozen=True)
+class Hello(Message):
+    """First message of a link: who calls, and the run's token."""
+
+    node: str
+    run_id: str
+    attempt: int
+    token: str = dataclasses.field(repr=False)
+    protocol: int = PROTOCOL
+    kind: ClassVar[str] = "hello"
+    checks: ClassVar[Checks] = {
+        "node": _is_text,
+        "run_id": _is_text,
+        "attempt": _is_count,
+        "token": _is_text,
+        "protocol": _is_count,
+    }
+
+
+@dataclass(frozen=True)
+class Joined(Message):
+    """The node met the others and its trainer is running."""
+
+    host: str
+    pid: int
+    kind: ClassVar[str] = "joined"
+    checks: ClassVar[Checks] = {"host": _is_text, "pid": _is_count}
+
+
+@dataclass(frozen=True)
+class Log(Message):
+    """Lines the trainer printed, and how many had to be dropped before them."""
+
+    lines: list[str]
+    dropped: int = 0
+    kind: ClassVar[str] = "log"
+    checks: ClassVar[Checks] = {"lines": _is_lines, "dropped": _is_count}
+
+
+@dataclass(frozen=True)
+class Progress(Message):
+    """Where a node is. Epochs and steps count from 1."""
+
+    epoch: int | None = None
+    epochs: int | None = None
+    step: int | None = None
+    steps: int | None = None
+    metrics: dict[str, float] = dataclasses.field(default_factory=dict)
+    examples_per_s: float | None = None
+    steps_per_s: float | None = None
+    #: Totals since the function began.
+    rows: int | None = None
+    total_steps: int | None = None
+    kind: ClassVar[str] = "progress"
+    checks: ClassVar[Checks] = {
+        "epoch": _maybe(_is_count),
+        "epochs": _maybe(_is_count),
+        "step": _maybe(_is_count),
+        "steps": _maybe(_is_count),
+        "metrics": _is_metrics,
+        "examples_per_s": _maybe(_is_number),
+        "steps_per_s": _maybe(_is_number),
+        "rows": _maybe(_is_count),
+        "total_steps": _maybe(_is_count),
+    }
+
+
+@dataclass(frozen=True)
+class Report(Message):
+    """Metrics for the run's record: one epoch's, or what ctx.report() was given."""
+
+    metrics: dict[str, float]
+    kind: ClassVar[str] = "report"
+    checks: ClassVar[Checks] = {"metrics": _is_metrics}
+
+
+@dataclass(frozen=True)
+class Failed(Message):
+    """The node failed; the agent ends its task with the same values."""
+
+    failure: dict[str, Any]
+    kind: ClassVar[str] = "failed"
+    checks: ClassVar[Checks] = {"failure": _is_failure}
+
+
+@dataclass(frozen=True)
+class Returned(Message):
+    """The function returned; the node waits for the others."""
+
+    kind: ClassVar[str] = "returned"
+
+
+@dataclass(frozen=True)
+class Bye(Message):
+    """The node is gone and the link closes on purpose."""
+
+    kind: ClassVar[str] = "bye"
+
+
+@dataclass(frozen=True)
+class Stop(Message):
+    """From the driver: ctx.should_stop turns true."""
+
+    kind: ClassVar[str] = "stop"
+
+
+@dataclass(frozen=True)
+class End(Message):
+    """From the driver: end the trainer now."""
+
+    reason: str
+    kind: ClassVar[str] = "end"
+    checks: ClassVar[Checks] = {"reason": _is_text}
+
+
+_KINDS: dict[str, type[Message]] = {
+    cls.kind: cls
+    for cls in (Hello, Joined, Log, Progress, Report, Failed, Returned, Bye, Stop, End)
+}
+
+
+def from_dict(values: Mapping[str, Any]) -> Message:
+    """The message in a decoded frame; WireError for anything that is not exactly one."""
+    cls = _KINDS.get(str(values.get("kind")))
+    if cls is None:
+        raise WireError(
+            problem=f"Unknown message kind {values.get('kind')!r}; known: {', '.join(_KINDS)}."
+        )
+    fields = {name: value for name, value in values.items() if name != "kind"}
+    names = set(cls.checks)
+    if set(fields) != names:
+        raise WireError(
+            problem=f"A {cls.kind} message has the fields {sorted(fields)},"
+            f" expected {sorted(names)}."
+        )
+    for name, check in cls.checks.items():
+        if not check(fields[name]):
+            raise WireError(
+                problem=f"A {cls.kind} message has {name}={str(fields[name])[:80]!r}"
+                f" of type {type(fields[name]).__name__}."
+            )
+    return cls(**fields)

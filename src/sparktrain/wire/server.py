@@ -1,0 +1,151 @@
+"""The driver's end of the control link: takes in what nodes tell, hands out commands.
+
+It never decides anything and nothing depends on it: a run whose link fails goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import threading
+from collections.abc import Callable
+
+from sparktrain.errors import WireError
+from sparktrain.wire import frames
+from sparktrain.wire.credentials import Credentials
+from sparktrain.wire.messages import PROTOCOL, Hello, Message, from_dict
+
+#: A caller that does not say who it is within this time is cut off.
+HELLO_TIMEOUT_S = 10.0
+#: More callers than this at once are strangers: a run has at most a few hundred nodes.
+MAX_LINKS = 4096
+
+OnMessage = Callable[[str, int, Message], None]
+OnClosed = Callable[[str, int], None]
+
+
+class ControlServer:
+    """Listens on one address in a thread of its own; use as a context manager.
+
+    Args:
+        host, port: The address to listen on; port 0 takes any free one.
+        on_message: Called with (node, attempt, message) in the server's thread.
+        on_closed: Called with (node, attempt) when an admitted link ends.
+    """
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        run_id: str,
+        credentials: Credentials,
+        on_message: OnMessage,
+        on_closed: OnClosed,
+    ) -> None:
+        self._host = host
+        self._port = port
+        self._run_id = run_id
+        self._credentials = credentials
+        self._on_message = on_message
+        self._on_closed = on_closed
+        self._writers: dict[tuple[str, int], asyncio.StreamWriter] = {}
+        self._num_links = 0
+        #: Callers cut off: no token, too large, not a message. For tests and the run's record.
+        self.num_rejected = 0
+        self._loop = asyncio.new_event_loop()
+        self._server: asyncio.Server | None = None
+        self._thread = threading.Thread(target=self._serve, name="sparktrain-control", daemon=True)
+
+    @property
+    def port(self) -> int:
+        return self._port
+
+    def __enter__(self) -> ControlServer:
+        self._thread.start()
+        try:
+            future = asyncio.run_coroutine_threadsafe(self._open(), self._loop)
+            future.result(timeout=10)
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        asyncio.run_coroutine_threadsafe(self._close(), self._loop).result(timeout=10)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(timeout=10)
+        self._loop.close()
+
+    def send(self, message: Message, attempt: int) -> None:
+        """Sends a command to every node of an attempt that has a link."""
+        data = frames.encode(message.to_dict())
+        self._loop.call_soon_threadsafe(self._send, data, attempt)
+
+    def num_open(self, attempt: int) -> int:
+        """How many nodes of an attempt have a link now."""
+        return sum(1 for _, number in list(self._writers) if number == attempt)
+
+    def _serve(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        self._loop.run_forever()
+
+    async def _open(self) -> None:
+        self._server = await asyncio.start_server(
+            self._on_link,
+            self._host,
+            self._port,
+            ssl=self._credentials.server_context(),
+            ssl_handshake_timeout=HELLO_TIMEOUT_S,
+        )
+        self._port = self._server.sockets[0].getsockname()[1]
+
+    async def _close(self) -> None:
+        if self._server is not None:
+            self._server.close()
+        current = asyncio.current_task()
+        tasks = [task for task in asyncio.all_tasks() if task is not current]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _send(self, data: bytes, attempt: int) -> None:
+        for (_, number), writer in list(self._writers.items()):
+            if number == attempt:
+                writer.write(data)
+
+    async def _on_link(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        key: tuple[str, int] | None = None
+        self._num_links += 1
+        try:
+            hello = await asyncio.wait_for(self._read(reader), HELLO_TIMEOUT_S)
+            if not self._is_admitted(hello):
+                raise WireError(problem="A caller on the control link was not let in.")
+            key = (hello.node, hello.attempt)  # type: ignore[attr-defined]
+            self._writers[key] = writer
+            while True:
+                message = await self._read(reader)
+                self._on_message(*key, message)
+        except (WireError, TimeoutError):
+            self.num_rejected += 1
+        except (asyncio.IncompleteReadError, OSError):
+            pass  # the peer is gone, which is how every link ends
+        finally:
+            self._num_links -= 1
+            writer.close()
+            if key is not None and self._writers.get(key) is writer:
+                del self._writers[key]
+                self._on_closed(*key)
+
+    def _is_admitted(self, hello: Message) -> bool:
+        return (
+            isinstance(hello, Hello)
+            and self._num_links <= MAX_LINKS
+            and hello.protocol == PROTOCOL
+            and hello.run_id == self._run_id
+            and hmac.compare_digest(hello.token.encode(), self._credentials.token.encode())
+        )
+
+    async def _read(self, reader: asyncio.StreamReader) -> Message:
+        header = await reader.readexactly(frames.HEADER.size)
+        body = await reader.readexactly(frames.decode_header(header))
+        return from_dict(frames.decode_body(body))
