@@ -53,10 +53,11 @@ def make_timeout(snapshot: state.Snapshot, plan: Plan, record: RunRecord) -> Run
     others = ", ".join(other.name for other in busy if other is not node)
     where = node.progress
     step = f", at epoch {where.epoch} step {where.step}" if where.epoch else ""
+    doing = "had not started yet" if node.status == "waiting" else "was still running"
     return RunTimeoutError(
         node=node.name,
         host=node.host,
-        what=f"the function was still running after timeout_s={plan.timeout_s:g}{step}"
+        what=f"the function {doing} after timeout_s={plan.timeout_s:g}{step}"
         + (f"; so were {others}" if others else ""),
         tail=record.tail(node.name),
         advice="Raise timeout_s, or look in its last lines for what it waits for.",

@@ -6,6 +6,8 @@ import contextlib
 import time
 from typing import TYPE_CHECKING, Any
 
+from sparktrain.errors import ConfigError
+
 if TYPE_CHECKING:
     from sparktrain.trainer.context import Context
 
@@ -29,6 +31,9 @@ def make_progress_callback(keras: Any, context: Context) -> Any:
             #: Time, rows and steps from which the speed is taken.
             self._last = (0.0, 0, 0)
             self._train_seconds: float | None = None
+
+        def on_train_begin(self, logs: Any = None) -> None:
+            check_steps_per_execution(self.model, context.num_workers)
 
         def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
             self._epoch = epoch + 1
@@ -93,6 +98,18 @@ def make_progress_callback(keras: Any, context: Context) -> Any:
             return rows
 
     return Progress()
+
+
+def check_steps_per_execution(model: Any, num_workers: int) -> None:
+    """Refuses what TensorFlow's collectives cannot do inside the loop Keras 3 makes of it."""
+    steps = getattr(model, "steps_per_execution", 1)
+    if num_workers > 1 and isinstance(steps, int) and steps > 1:
+        raise ConfigError(
+            problem=f"The model was compiled with steps_per_execution={steps} and the run has"
+            f" {num_workers} workers.",
+            advice="Several workers cannot run several steps at once with Keras 3: compile with"
+            " steps_per_execution=1.",
+        )
 
 
 def _local_count(model: Any, strategy: Any) -> int | None:

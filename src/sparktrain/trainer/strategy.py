@@ -1,4 +1,4 @@
-"""The multi-worker strategy Keras 3 can train with: TensorFlow's own, with three gaps closed.
+"""The multi-worker strategy Keras 3 can train with: TensorFlow's own, with four gaps closed.
 
 Keras 3 calls a strategy in ways MultiWorkerMirroredStrategy does not answer. Rather than
 change Keras, this subclass answers them:
@@ -11,10 +11,14 @@ change Keras, this subclass answers them:
    for its data.
 3. Rows lost without a word. A worker's own dataset (AutoShardPolicy.OFF) of known length, and
    one that was sharded by hand and would be sharded again, are refused with the way out.
+4. Batch normalization. Keras 3 lets every worker keep moving statistics of its own rows, so
+   that workers evaluate with different models. Here they are averaged, as in Keras 2.
 """
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from typing import Any
 
 import tensorflow as tf
@@ -24,6 +28,11 @@ from sparktrain.errors import ConfigError
 
 class KerasMultiWorkerStrategy(tf.distribute.MultiWorkerMirroredStrategy):  # type: ignore[misc]
     """Synchronous training on several workers, for Keras 3, tf_keras and custom loops."""
+
+    @contextlib.contextmanager
+    def scope(self) -> Iterator[Any]:
+        with super().scope() as current, tf.variable_creator_scope(_average_statistics):
+            yield current
 
     def reduce(self, reduce_op: Any, value: Any, axis: Any = None) -> Any:
         if axis is None and tf.nest.is_nested(value):
@@ -57,6 +66,18 @@ class KerasMultiWorkerStrategy(tf.distribute.MultiWorkerMirroredStrategy):  # ty
     def _is_scalar(self, value: Any) -> bool:
         shapes = [getattr(leaf, "shape", None) for leaf in self.experimental_local_results(value)]
         return all(shape is not None and shape.rank == 0 for shape in shapes)
+
+
+#: What batch normalization calls its statistics. Other variables without a rule of their own
+#: are left alone: some optimizers change theirs on one worker only, where averaging would hang.
+_STATISTICS = ("moving_mean", "moving_variance")
+
+
+def _average_statistics(next_creator: Any, **options: Any) -> Any:
+    is_statistic = str(options.get("name", "")).rpartition("/")[2] in _STATISTICS
+    if is_statistic and options.get("aggregation") in (None, tf.VariableAggregation.NONE):
+        options["aggregation"] = tf.VariableAggregation.MEAN
+    return next_creator(**options)
 
 
 def _tensors(structure: Any) -> list[Any]:

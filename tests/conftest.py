@@ -1,0 +1,102 @@
+"""Shared by all tests: one embedded Spark for the session, and a leak check after every test."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+#: Inherited by every process the tests start, so that orphans are found too.
+TAG = "SPARKTRAIN_TEST_SESSION"
+os.environ[TAG] = uuid.uuid4().hex
+#: What is left may take a moment to go: a killed process is reaped by its parent.
+GRACE_S = 8.0
+
+
+def find_trainers() -> list[psutil.Process]:
+    """Trainer processes started by this test session, orphans included."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if (
+                process.status() != psutil.STATUS_ZOMBIE
+                and "sparktrain.trainer" in process.cmdline()
+                and process.environ().get(TAG) == os.environ[TAG]
+            ):
+                found.append(process)
+        except psutil.Error:
+            continue
+    return found
+
+
+def _find_listeners() -> set[int]:
+    connections = psutil.Process().net_connections(kind="inet")
+    return {entry.laddr.port for entry in connections if entry.status == psutil.CONN_LISTEN}
+
+
+def _find_threads() -> set[str]:
+    return {thread.name for thread in threading.enumerate() if "sparktrain" in thread.name}
+
+
+def _find_folders() -> set[str]:
+    folders = Path(tempfile.gettempdir()).glob("sparktrain-*")
+    # The embedded Spark's own folder stays as long as its process.
+    return {folder.name for folder in folders if not folder.name.startswith("sparktrain-spark-")}
+
+
+@pytest.fixture(autouse=True)
+def no_leaks() -> Iterator[None]:
+    """Fails a test that leaves a process, thread, listening port or temporary folder of ours."""
+    checks: dict[str, Callable[[], Any]] = {
+        "trainers": lambda: {process.pid for process in find_trainers()},
+        "threads": _find_threads,
+        "folders": _find_folders,
+    }
+    before = {name: check() for name, check in checks.items()}
+    ports = _find_listeners()
+    yield
+    deadline = time.monotonic() + GRACE_S
+    while True:
+        left = {name: check() - before[name] for name, check in checks.items()}
+        left["ports"] = _find_listeners() - ports - _SPARK_PORTS
+        if not any(left.values()):
+            return
+        if time.monotonic() > deadline:
+            pytest.fail(f"left behind: { {name: what for name, what in left.items() if what} }")
+        time.sleep(0.1)
+
+
+#: What pyspark itself listens on in this process, found when the session was made.
+_SPARK_PORTS: set[int] = set()
+
+
+@pytest.fixture(scope="session")
+def spark_session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """The embedded Spark: two executors with one core each."""
+    import sparktrain
+
+    os.environ["SPARKTRAIN_RUNS_DIR"] = str(tmp_path_factory.mktemp("runs"))
+    session = sparktrain.session()
+    session.range(2).collect()  # pyspark opens its callback port with the first job
+    _SPARK_PORTS.update(_find_listeners())
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def spark(spark_session: Any) -> Any:
+    """The embedded Spark with both executors up: an earlier test may have killed one."""
+    from sparktrain.driver.spark_facts import wait_for_slots
+
+    slots, _ = wait_for_slots(spark_session, 2, 60.0)
+    if slots != 2:
+        pytest.fail(f"the embedded Spark has {slots} slots, expected 2")
+    return spark_session

@@ -1,0 +1,89 @@
+"""A program of its own for each kind of session: one Java per process.
+
+    python other_sessions.py KIND FOLDER
+
+Writes what happened to FOLDER/answer.json.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import sparktrain as st
+
+
+def train(ctx: Any) -> dict[str, Any]:
+    """A real fit, to see that training works; then a look around."""
+    import keras
+    import numpy as np
+
+    keras.utils.set_random_seed(1)
+    with ctx.strategy.scope():
+        model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
+        model.compile("sgd", "mse")
+    features = np.arange(48, dtype="float32").reshape(16, 3) / 48
+    labels = features.sum(axis=1, keepdims=True)
+    history = model.fit(
+        features, labels, batch_size=8, epochs=2, verbose=0, callbacks=ctx.callbacks()
+    )
+    ctx.export(model)
+    print("trained")
+    return {"loss": history.history["loss"], "workers": ctx.strategy.num_replicas_in_sync}
+
+
+def wait_for_ever(ctx: Any) -> None:
+    import os
+    import time
+
+    Path(ctx.run_dir, f"pid-{ctx.rank}").write_text(str(os.getpid()))
+    time.sleep(600)
+
+
+def make_session(kind: str) -> Any:
+    from pyspark.sql import SparkSession
+
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    if kind == "connect":
+        return SparkSession.builder.remote("local[2]").getOrCreate()
+    builder = SparkSession.builder.master(kind).config("spark.ui.enabled", "false")
+    return builder.config("spark.log.level", "ERROR").getOrCreate()
+
+
+def main(kind: str, folder: Path) -> None:
+    if kind == "killed-driver":
+        st.run(wait_for_ever, num_workers=2, run_dir=folder, distribution="none")
+        return
+    spark = make_session(kind)
+    result = st.run(train, num_workers=2, spark=spark, run_dir=folder / "run")
+    answer: dict[str, Any] = {
+        "value": result.value,
+        "metrics": result.metrics,
+        "nodes": [node.name for node in result.nodes],
+        "model": Path(result.model_path or "").name,
+    }
+    for name, wrong in (
+        ("slots", {"num_workers": 3}),
+        ("failure", {"num_workers": 2, "args": "fail"}),
+    ):
+        try:
+            st.run(raise_error, spark=spark, distribution="none", run_dir=folder / name, **wrong)
+        except st.SparktrainError as error:
+            answer[name] = [type(error).__name__, str(error)]
+    (folder / "answer.json").write_text(json.dumps(answer))
+    spark.stop()
+
+
+def raise_error(ctx: Any) -> None:
+    import time
+
+    if ctx.rank == 1:
+        raise ValueError("on purpose")
+    time.sleep(600)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], Path(sys.argv[2]))

@@ -1,0 +1,150 @@
+"""After a lost node the group starts again and goes on from its last checkpoint."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import sparktrain as st
+
+ALONE: dict[str, Any] = {"distribution": "none", "progress": False}
+
+
+def train_five_epochs(ctx: Any) -> dict[str, Any]:
+    import os
+    import signal
+
+    import keras
+    import numpy as np
+    import tensorflow as tf
+
+    class Killer(keras.callbacks.Callback):  # type: ignore[misc]
+        """Kills the worker in the middle of its third epoch, once."""
+
+        def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+            marker = Path(ctx.run_dir, "killed")
+            if ctx.args["kill"] and self.epoch == 3 and batch == 2 and not marker.exists():
+                marker.touch()
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+            self.epoch = epoch + 1
+
+    rng = np.random.default_rng(0)
+    features = rng.normal(size=(64, 4)).astype("float32")
+    labels = features.sum(axis=1, keepdims=True)
+    dataset = tf.data.Dataset.from_tensor_slices((features, labels)).batch(8)
+    keras.utils.set_random_seed(3)
+    with ctx.strategy.scope():
+        layers = [keras.Input((4,)), keras.layers.Dense(8, "relu"), keras.layers.Dense(1)]
+        model = keras.Sequential(layers)
+        model.compile(keras.optimizers.Adam(0.01), "mse")
+    own = [Killer()] if ctx.rank == 1 else []
+    model.fit(dataset, epochs=5, verbose=0, shuffle=False, callbacks=ctx.callbacks(*own))
+    path = ctx.export(model)
+    assert os.path.dirname(path) == ctx.run_dir  # noqa: PTH120
+    return {
+        "weights": [value for weight in model.get_weights() for value in weight.ravel().tolist()],
+        "steps": int(model.optimizer.iterations.numpy()),
+    }
+
+
+train_five_epochs.__module__ = "__main__"  # travels by value
+
+
+def test_killed_worker_in_epoch_three_of_five(spark: Any, tmp_path: Path) -> None:
+    common = {"num_workers": 2, "spark": spark, "progress": False}
+    broken = st.run(
+        train_five_epochs,
+        args={"kill": True},
+        run_dir=tmp_path / "broken",
+        max_restarts=1,
+        **common,
+    )
+    assert (tmp_path / "broken/killed").exists()
+    assert broken.num_restarts == 1
+    assert [row["epoch"] for row in broken.metrics] == [1, 2, 3, 4, 5]
+    assert "resumed behind epoch 2" in (tmp_path / "broken/logs/chief-0.log").read_text()
+    assert not (tmp_path / "broken/checkpoints").exists(), "training is complete"
+
+    whole = st.run(train_five_epochs, args={"kill": False}, run_dir=tmp_path / "whole", **common)
+    assert whole.num_restarts == 0 and len(whole.metrics) == 5
+    assert broken.value["steps"] == whole.value["steps"] == 5 * 8
+    losses = [[row["loss"] for row in result.metrics] for result in (broken, whole)]
+    assert losses[0] == pytest.approx(losses[1], abs=1e-5)
+    assert broken.value["weights"] == pytest.approx(whole.value["weights"], abs=1e-5)
+    # What the whole run left: model, events, nodes with their rows and steps.
+    assert whole.model_path == str(tmp_path / "whole/model.keras")
+    assert Path(whole.model_path).stat().st_size > 1000
+    assert list((tmp_path / "whole/tensorboard").rglob("events*"))
+    assert [(node.rows, node.steps, node.exit) for node in whole.nodes] == [(160, 40, 0)] * 2
+
+
+def make_counter(fail: str) -> Any:
+    def train(ctx: Any) -> int:
+        import os
+        import signal
+        from pathlib import Path
+
+        import psutil
+
+        tries = Path(ctx.run_dir, f"tries-{ctx.rank}")
+        count = len(tries.read_text()) if tries.exists() else 0
+        tries.write_text("x" * (count + 1))
+        ctx.report(tries=count + 1)
+        if count == 0 and ctx.rank == 1:
+            if fail == "raise":
+                raise ValueError("my own mistake")
+            if fail == "kill":
+                os.kill(os.getpid(), signal.SIGKILL)
+            java = next(p for p in psutil.Process().parents() if "java" in p.name())
+            os.kill(java.pid, signal.SIGKILL)
+        return count + 1
+
+    return train
+
+
+def test_own_error_does_not_restart(spark: Any, tmp_path: Path) -> None:
+    with pytest.raises(st.NodeFailedError, match="my own mistake"):
+        st.run(
+            make_counter("raise"),
+            num_workers=2,
+            spark=spark,
+            run_dir=tmp_path,
+            max_restarts=3,
+            **ALONE,
+        )
+    assert (tmp_path / "tries-1").read_text() == "x"
+
+
+@pytest.mark.parametrize("fail", ["raise", "kill", "executor"])
+def test_restart_when_asked(spark: Any, tmp_path: Path, fail: str) -> None:
+    result = st.run(
+        make_counter(fail),
+        num_workers=2,
+        spark=spark,
+        run_dir=tmp_path,
+        max_restarts=1,
+        restart_on_error=fail == "raise",
+        **ALONE,
+    )
+    assert (result.value, result.num_restarts) == (2, 1)
+    # Rows without an epoch stay, of every attempt.
+    assert [row["tries"] for row in result.metrics] == [1, 2]
+
+
+def test_restarts_run_out(spark: Any, tmp_path: Path) -> None:
+    def train(ctx: Any) -> None:
+        import os
+        import signal
+        from pathlib import Path
+
+        with Path(ctx.run_dir, "tries").open("a") as stream:
+            stream.write("x")
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    with pytest.raises(st.NodeLostError, match="restarted 2 times"):
+        st.run(train, num_workers=1, spark=spark, run_dir=tmp_path, max_restarts=2, **ALONE)
+    assert (tmp_path / "tries").read_text() == "xxx"

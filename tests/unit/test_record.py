@@ -1,0 +1,142 @@
+"""The run directory: what the driver writes, and what it does when it cannot."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from sparktrain.driver.plan import Plan
+from sparktrain.driver.record import RunRecord
+from sparktrain.errors import TAIL_LINES, RunDirError
+from sparktrain.settings import Settings
+from sparktrain.spec import make_nodes
+from sparktrain.version import __version__
+
+
+def make_plan(run_dir: Path) -> Plan:
+    return Plan(
+        run_id="r1",
+        run_dir=run_dir,
+        nodes=make_nodes(2),
+        num_workers=2,
+        function_name="train",
+        function=b"pickled-function",
+        env={"API_KEY": "hush-hush"},
+        max_restarts=1,
+        timeout_s=60.0,
+        settings=Settings(kept_log_lines=7),
+    )
+
+
+def read_all(folder: Path) -> str:
+    return "".join(path.read_text() for path in folder.rglob("*") if path.is_file())
+
+
+def test_the_directory_is_made_and_tells_what_runs(tmp_path: Path) -> None:
+    run_dir = tmp_path / "deep" / "er"
+    with RunRecord(make_plan(run_dir)):
+        told = json.loads((run_dir / "run.json").read_text())
+    assert told["run_id"] == "r1"
+    assert told["function"] == "train"
+    assert told["nodes"] == ["chief:0", "worker:0"]
+    assert (told["max_restarts"], told["timeout_s"]) == (1, 60.0)
+    assert told["settings"]["kept_log_lines"] == 7
+    assert told["versions"]["sparktrain"] == __version__
+
+
+def test_the_users_environment_is_written_nowhere(tmp_path: Path) -> None:
+    with RunRecord(make_plan(tmp_path)) as record:
+        record.finish({"ok": True})
+    assert "hush-hush" not in read_all(tmp_path)
+
+
+def test_a_directory_that_cannot_be_made_is_refused_by_name(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    run_dir = tmp_path / "file" / "run"
+    with pytest.raises(RunDirError) as caught, RunRecord(make_plan(run_dir)):
+        pass
+    assert f"The run directory {run_dir} cannot be written: NotADirectoryError:" in str(
+        caught.value
+    )
+    assert "spark.sparktrain.runsDir" in str(caught.value)
+
+
+def test_a_directory_whose_files_cannot_be_written_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "run.json").mkdir()
+    with pytest.raises(RunDirError, match="IsADirectoryError"), RunRecord(make_plan(tmp_path)):
+        pass
+
+
+def test_lines_go_to_the_log_of_their_node_at_once(tmp_path: Path) -> None:
+    with RunRecord(make_plan(tmp_path)) as record:
+        assert record.add_lines("chief:0", ["one", "two"]) == ["one", "two"]
+        record.add_lines("worker:0", ["Grüße \udc80"])
+        record.add_lines("chief:0", iter(["three"]))
+        assert record.log_path("chief:0") == tmp_path / "logs" / "chief-0.log"
+        assert record.log_path("chief:0").read_text() == "one\ntwo\nthree\n"
+    assert record.log_path("worker:0").read_text(encoding="utf-8") == "Grüße ?\n"
+
+
+def test_a_log_goes_on_where_an_earlier_run_in_the_directory_ended(tmp_path: Path) -> None:
+    for line in ("first run", "second run"):
+        with RunRecord(make_plan(tmp_path)) as record:
+            record.add_lines("chief:0", [line])
+    assert record.log_path("chief:0").read_text() == "first run\nsecond run\n"
+
+
+def test_dropped_lines_leave_a_note_where_they_are_missing(tmp_path: Path) -> None:
+    with RunRecord(make_plan(tmp_path)) as record:
+        record.add_lines("chief:0", ["before"])
+        written = record.add_lines("chief:0", ["after"], dropped=12)
+        text = record.log_path("chief:0").read_text()
+    assert len(written) == 2
+    assert "12 lines are missing here" in written[0]
+    assert text.splitlines() == ["before", *written]
+    assert record.tail("chief:0") == ("before", *written)
+
+
+def test_no_lines_make_no_log(tmp_path: Path) -> None:
+    with RunRecord(make_plan(tmp_path)) as record:
+        assert record.add_lines("chief:0", []) == []
+        assert not record.log_path("chief:0").exists()
+
+
+def test_the_tail_has_the_last_hundred_lines_of_the_node(tmp_path: Path) -> None:
+    with RunRecord(make_plan(tmp_path)) as record:
+        for number in range(250):
+            record.add_lines("chief:0", [str(number)])
+        record.add_lines("worker:0", ["other"])
+    assert TAIL_LINES == 100
+    assert record.tail("chief:0") == tuple(str(number) for number in range(150, 250))
+    assert record.tail("worker:0") == ("other",)
+    assert record.tail("evaluator:0") == ()
+    assert len(record.log_path("chief:0").read_text().splitlines()) == 250
+
+
+def test_metrics_are_a_line_each(tmp_path: Path) -> None:
+    rows = [{"epoch": 1, "loss": 0.5}, {"epoch": 2, "loss": 0.25}]
+    with RunRecord(make_plan(tmp_path)) as record:
+        for row in rows:
+            record.add_metrics(row)
+            text = (tmp_path / "metrics.jsonl").read_text()
+            assert json.loads(text.splitlines()[-1]) == row
+    assert [json.loads(line) for line in text.splitlines()] == rows
+
+
+def test_the_result_is_written_at_the_end(tmp_path: Path) -> None:
+    with RunRecord(make_plan(tmp_path)) as record:
+        assert not (tmp_path / "result.json").exists()
+        record.finish({"ok": False, "error": "NodeLostError: gone"})
+    told = json.loads((tmp_path / "result.json").read_text())
+    assert told == {"ok": False, "error": "NodeLostError: gone"}
+
+
+def test_a_disk_that_breaks_does_not_end_the_run(tmp_path: Path) -> None:
+    with RunRecord(make_plan(tmp_path)) as record:
+        (tmp_path / "metrics.jsonl").mkdir()
+        record.add_metrics({"loss": 1.0})
+        assert record.add_lines("chief:0", ["still told"]) == ["still told"]
+        assert record.tail("chief:0") == ("still told",)
+        record.finish({"ok": True})
