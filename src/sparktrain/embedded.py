@@ -12,6 +12,7 @@ import contextlib
 import os
 import re
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -199,7 +200,7 @@ def _make_home() -> Path:
     from pyspark.find_spark_home import _find_spark_home
 
     _remove_abandoned(Path(tempfile.gettempdir()))
-    home = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-"))
+    home = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-{_host()}-"))
     for entry in Path(_find_spark_home()).iterdir():
         if entry.name not in ("work", "conf", "logs"):
             (home / entry.name).symlink_to(entry)
@@ -211,9 +212,14 @@ def _make_home() -> Path:
     return home
 
 
+def _host() -> str:
+    return re.sub(r"[^A-Za-z0-9]", "", socket.gethostname())
+
+
 def _remove_abandoned(folder: Path) -> None:
     """Removes homes of processes that were killed before they could."""
-    for home in folder.glob(f"{_PREFIX}*"):
+    # Of this host: containers may share the folder, but not the process numbers.
+    for home in folder.glob(f"{_PREFIX}*-{_host()}-*"):
         owner = home.name.removeprefix(_PREFIX).split("-")[0]
         if owner.isdigit() and not Path(f"/proc/{owner}").exists() and Path("/proc/self").exists():
             shutil.rmtree(home, ignore_errors=True)

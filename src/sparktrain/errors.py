@@ -122,7 +122,8 @@ class VersionMismatchError(LaunchError):
         for name, values in self.differences.items():
             found = ", ".join(f"{value} on {', '.join(who)}" for value, who in values.items())
             parts.append(f"{name}: {found}")
-        return f"{self.problem} {'; '.join(parts)}. {self.advice}"
+        found = f" {'; '.join(parts)}." if parts else ""
+        return f"{self.problem}{found} {self.advice}"
 
 
 @dataclass(kw_only=True, eq=False)
@@ -146,14 +147,14 @@ class TrainingError(SparktrainError):
 
     def describe(self) -> str:
         where = f" on {self.host}" if self.host else ""
-        text = f"{self.node}{where}: {self.what}."
+        text = f"{self.node}{where}: {self.what.rstrip('.')}."
         if self.advice:
             text += f" {self.advice}"
         if self.traceback:
             text += f"\n\nTraceback on {self.node}:\n{self.traceback.rstrip()}"
         if self.tail:
             lines = "\n".join(f"  {line}" for line in self.tail)
-            text += f"\n\nLast {len(self.tail)} lines of {self.node}:\n{lines}"
+            text += f"\n\nLast lines of {self.node} ({len(self.tail)}):\n{lines}"
         if self.log_path:
             text += f"\n\nThe whole log: {self.log_path}"
         return text

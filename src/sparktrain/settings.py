@@ -9,6 +9,7 @@ All settings are resolved once, on the driver; the values travel inside the run'
 from __future__ import annotations
 
 import dataclasses
+import math
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ _CHOICES = {
     "progress": ("auto", "live", "plain", "off"),
     "distribution": ("auto", "none"),
 }
+_LIMITS = {"control_port": 65535}
 _BOOLEANS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 
 
@@ -135,10 +137,14 @@ def _convert(name: str, source: str, raw: Any, kind: type) -> Any:
         return str(raw)
     try:
         value = kind(raw)
-    except (TypeError, ValueError):
-        value = -1
-    if isinstance(raw, bool) or value < 0:
-        raise _misfit(source, raw, f"a number of type {kind.__name__}, zero or more")
+        fits = not isinstance(raw, bool) and value == float(raw) and 0 <= value < math.inf
+    except (TypeError, ValueError, OverflowError):
+        fits = False
+    limit = _LIMITS.get(name, math.inf)
+    if not fits or value > limit:
+        number = "a whole number" if kind is int else "a number"
+        at_most = f", {limit} at most" if limit < math.inf else ""
+        raise _misfit(source, raw, f"{number}, zero or more{at_most}")
     return value
 
 

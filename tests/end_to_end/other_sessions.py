@@ -49,7 +49,10 @@ def make_session(kind: str) -> Any:
     os.environ["PYSPARK_PYTHON"] = sys.executable
     if kind == "connect":
         return SparkSession.builder.remote("local[2]").getOrCreate()
-    builder = SparkSession.builder.master(kind).config("spark.ui.enabled", "false")
+    is_dynamic = kind == "dynamic-allocation"
+    builder = SparkSession.builder.master("local-cluster[1,1,1024]" if is_dynamic else kind)
+    builder.config("spark.dynamicAllocation.enabled", str(is_dynamic).lower())
+    builder.config("spark.ui.enabled", "false")
     return builder.config("spark.log.level", "ERROR").getOrCreate()
 
 
@@ -58,6 +61,12 @@ def main(kind: str, folder: Path) -> None:
         st.run(wait_for_ever, num_workers=2, run_dir=folder, distribution="none")
         return
     spark = make_session(kind)
+    if kind == "dynamic-allocation":
+        try:
+            st.run(raise_error, num_workers=1, spark=spark)
+        except st.ConfigError as error:
+            (folder / "answer.json").write_text(json.dumps(str(error)))
+        return
     result = st.run(train, num_workers=2, spark=spark, run_dir=folder / "run")
     answer: dict[str, Any] = {
         "value": result.value,

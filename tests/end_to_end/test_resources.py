@@ -58,15 +58,6 @@ def test_slots_held_by_another_job(spark: Any, tmp_path: Path) -> None:
         other.join()
 
 
-def test_dynamic_allocation_is_refused(spark: Any) -> None:
-    spark.conf.set("spark.dynamicAllocation.enabled", "true")
-    try:
-        with pytest.raises(st.ConfigError, match=r"spark\.dynamicAllocation\.enabled=false"):
-            st.run(lambda ctx: 1, num_workers=2, spark=spark, **ALONE)
-    finally:
-        spark.conf.unset("spark.dynamicAllocation.enabled")
-
-
 def put_strange_keras(batches: Iterator[Any]) -> Iterator[Any]:
     """Makes one executor believe that it has another Keras: its work folder is searched first."""
     from pyspark import BarrierTaskContext

@@ -145,6 +145,6 @@ def test_restarts_run_out(spark: Any, tmp_path: Path) -> None:
             stream.write("x")
         os.kill(os.getpid(), signal.SIGKILL)
 
-    with pytest.raises(st.NodeLostError, match="restarted 2 times"):
+    with pytest.raises(st.NodeLostError, match="Restarts so far: 2"):
         st.run(train, num_workers=1, spark=spark, run_dir=tmp_path, max_restarts=2, **ALONE)
     assert (tmp_path / "tries").read_text() == "xxx"

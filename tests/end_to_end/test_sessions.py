@@ -28,11 +28,20 @@ def start(kind: str, folder: Path) -> subprocess.Popen[str]:
     )
 
 
+def finish(process: subprocess.Popen[str]) -> str:
+    try:
+        output, _ = process.communicate(timeout=170)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        raise
+    assert process.returncode == 0, output[-3000:]
+    return output
+
+
 @pytest.mark.parametrize("kind", ["local[2]", "connect"])
 def test_training_on_another_session(kind: str, tmp_path: Path) -> None:
     process = start(kind, tmp_path)
-    output, _ = process.communicate(timeout=170)
-    assert process.returncode == 0, output[-3000:]
+    output = finish(process)
     answer: dict[str, Any] = json.loads((tmp_path / "answer.json").read_text())
     assert answer["value"]["workers"] == 2
     assert answer["value"]["loss"][1] < answer["value"]["loss"][0]
@@ -43,6 +52,14 @@ def test_training_on_another_session(kind: str, tmp_path: Path) -> None:
     assert answer["slots"][0] == "ResourceError" and "has 2" in answer["slots"][1]
     assert answer["failure"][0] == "NodeFailedError"
     assert "worker:0" in answer["failure"][1] and "on purpose" in answer["failure"][1]
+
+
+def test_dynamic_allocation_is_refused(tmp_path: Path) -> None:
+    process = start("dynamic-allocation", tmp_path)
+    finish(process)
+    text = json.loads((tmp_path / "answer.json").read_text())
+    assert "spark.dynamicAllocation.enabled=false" in text
+    assert "spark.executor.instances" in text
 
 
 def test_killed_driver_takes_all_with_it(tmp_path: Path) -> None:

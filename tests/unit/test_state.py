@@ -132,6 +132,13 @@ def test_what_spark_was_told_comes_before_a_lost_executor() -> None:
     assert pick_cause(close_link(start(), CHIEF, 0), reported, LOST) == reported
 
 
+def test_a_lost_executor_comes_before_an_echo_spark_was_told_of() -> None:
+    echo = make_failure(CHIEF, is_echo=True)
+    cause = pick_cause(close_link(start(), WORKER, 0), echo, LOST)
+    assert cause is not None
+    assert (cause.node, cause.kind) == (WORKER, "lost")
+
+
 def test_a_lost_executor_names_the_first_node_whose_link_broke() -> None:
     snapshot = tell(start(), WORKER, Joined(host="host-2", pid=1))
     snapshot = close_link(close_link(snapshot, WORKER, 0), CHIEF, 0)

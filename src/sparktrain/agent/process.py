@@ -27,7 +27,7 @@ MAX_TRACEBACK_CHARS, MAX_TAIL_CHARS = 60_000, 1000
 EXIT_TIMEOUT_S = 10.0
 
 #: Spark's own variables are left out: among them is a secret, and the trainer is not Spark's.
-_HIDDEN_PREFIXES = ("SPARK_", "PYSPARK_", "_PYSPARK", "PYTHON_WORKER_", "PYTHON_DAEMON_")
+_HIDDEN_PREFIXES = ("SPARK_", "_SPARK_", "PYSPARK_", "_PYSPARK", "PYTHON_WORKER_", "PYTHON_DAEMON_")
 
 
 def make_environment(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import runpy
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sparktrain.errors import ConfigError, SparktrainError
+from sparktrain.settings import Settings
 from sparktrain.version import __version__
 
 if TYPE_CHECKING:
@@ -91,7 +93,7 @@ def run(
         max_restarts=max_restarts,
         timeout_s=timeout_s,
         env=parse_pairs("--env", env),
-        **parse_pairs("--setting", setting),
+        **parse_settings(setting),
     )
     typer.echo(f"returned: {result.value!r}")
     if result.model_path:
@@ -144,6 +146,19 @@ def parse_pairs(option: str, pairs: list[str] | None) -> dict[str, str]:
             )
         found[name] = value
     return found
+
+
+def parse_settings(pairs: list[str] | None) -> dict[str, Any]:
+    """Like parse_pairs, for names that are settings."""
+    found = parse_pairs("--setting", pairs)
+    known = {field.name for field in dataclasses.fields(Settings)}
+    unknown = sorted(set(found) - known)
+    if unknown:
+        raise ConfigError(
+            problem=f"--setting got unknown names: {', '.join(unknown)}.",
+            advice=f"Known settings: {', '.join(sorted(known))}.",
+        )
+    return dict(found)
 
 
 def connect(master: str) -> SparkSession:

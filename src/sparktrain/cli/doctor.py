@@ -18,6 +18,7 @@ from sparktrain import embedded
 from sparktrain.agent.rendezvous import find_differences, find_versions
 from sparktrain.driver import spark_facts
 from sparktrain.errors import SparktrainError
+from sparktrain.settings import resolve
 from sparktrain.version import __version__
 
 if TYPE_CHECKING:
@@ -126,7 +127,10 @@ def check_keras(found: str) -> Finding:
 
 
 def check_port() -> Finding:
-    wished = int(os.environ.get("SPARKTRAIN_CONTROL_PORT", "0"))
+    try:
+        wished = resolve({}, lambda key: None, os.environ).control_port
+    except SparktrainError as error:
+        return Finding("settings", False, str(error))
     try:
         with socket.socket() as probe:
             probe.bind((spark_facts.LOOPBACK, wished))

@@ -6,7 +6,6 @@ Everything goes to standard error, so that standard output stays the user's.
 from __future__ import annotations
 
 import time
-from typing import Any
 
 from rich.console import Console
 from rich.live import Live
@@ -15,6 +14,10 @@ from rich.text import Text
 
 from sparktrain.driver.plan import Plan
 from sparktrain.driver.state import NodeState, Snapshot
+from sparktrain.wire.messages import Progress
+
+#: A node's name with a line it printed, or with where it was at the end of an epoch.
+Shown = tuple[str, str | Progress]
 
 _COLORS = ("cyan", "green", "magenta", "yellow", "blue", "bright_red")
 
@@ -45,8 +48,8 @@ class Display:
     def __exit__(self, *exc: object) -> None:
         pass
 
-    def update(self, snapshot: Snapshot, lines: list[tuple[str, str]]) -> None:
-        """Called a few times a second with the present state and new lines of output."""
+    def update(self, snapshot: Snapshot, shown: list[Shown]) -> None:
+        """Called a few times a second with the present state and what is new."""
 
     def note(self, text: str) -> None:
         """A sentence of the driver's own."""
@@ -60,7 +63,7 @@ class PlainDisplay(Display):
 
     def __init__(self, plan: Plan, console: Console) -> None:
         super().__init__(plan, console)
-        self._shown: dict[str, tuple[Any, ...]] = {}
+        self._shown: dict[str, tuple[int, str]] = {}
 
     def __enter__(self) -> Display:
         names = ", ".join(node.name for node in self._plan.nodes)
@@ -68,24 +71,14 @@ class PlainDisplay(Display):
         self.note(f"run directory: {self._plan.run_dir}")
         return self
 
-    def update(self, snapshot: Snapshot, lines: list[tuple[str, str]]) -> None:
-        for name, line in lines:
-            self._print(name, line)
+    def update(self, snapshot: Snapshot, shown: list[Shown]) -> None:
+        for name, what in shown:
+            self._print(name, what if isinstance(what, str) else describe(what))
         for name, node in snapshot.nodes.items():
-            before = self._shown.get(name)
-            now = (snapshot.attempt, node.status, node.progress.epoch)
-            if now == before:
-                continue
-            self._shown[name] = now
-            is_new = before is None or before[:2] != now[:2]
-            if is_new and node.status != "waiting":
+            now = (snapshot.attempt, node.status)
+            if now != self._shown.get(name) and node.status != "waiting":
                 self._print(name, f"[{node.status} on {node.host}]")
-            # A new epoch has begun, or the last one is over: say how the one before went.
-            is_same_attempt = before is not None and before[0] == now[0]
-            if before is not None and is_same_attempt and before[2] is not None:
-                is_over = before[2] != now[2] or (is_new and node.status == "returned")
-                if is_over:
-                    self._print(name, describe(node, before[2]))
+            self._shown[name] = now
 
     def note(self, text: str) -> None:
         self._console.print(Text("sparktrain ", style="bold") + Text(text))
@@ -105,16 +98,17 @@ class LiveDisplay(PlainDisplay):
 
     def __enter__(self) -> Display:
         super().__enter__()
-        self._live = Live(console=self._console, refresh_per_second=8, transient=False)
+        self._live = Live(console=self._console, refresh_per_second=8, redirect_stdout=False)
         self._live.__enter__()
         return self
 
     def __exit__(self, *exc: object) -> None:
         self._live.__exit__(None, None, None)
 
-    def update(self, snapshot: Snapshot, lines: list[tuple[str, str]]) -> None:
-        for name, line in lines:
-            self._print(name, line)
+    def update(self, snapshot: Snapshot, shown: list[Shown]) -> None:
+        for name, what in shown:
+            if isinstance(what, str):  # epochs are in the rows
+                self._print(name, what)
         self._live.update(self._draw(snapshot))
 
     def finish(self, snapshot: Snapshot, num_restarts: int) -> None:
@@ -130,27 +124,28 @@ class LiveDisplay(PlainDisplay):
             table.add_row(*self._cells(node))
         return table
 
-    def _cells(self, node: NodeState) -> tuple[Text | str, ...]:
+    def _cells(self, node: NodeState) -> list[Text]:
         where = node.progress
         loss = where.metrics.get("loss")
         others = [f"{k} {v:.4g}" for k, v in where.metrics.items() if k != "loss"]
-        return (
-            Text(node.name, style=self._colors.get(node.name, "")),
+        cells = [
             node.host,
             node.status,
             _of(where.epoch, where.epochs),
             _of(where.step, where.steps),
             "" if loss is None else f"{loss:.4f}",
             "  ".join(others[:4]),
-            _speed(node),
-        )
+            _speed(where),
+        ]
+        # As Text: names of metrics may look like markup.
+        name = Text(node.name, style=self._colors.get(node.name, ""))
+        return [name, *(Text(cell) for cell in cells)]
 
 
-def describe(node: NodeState, epoch: int) -> str:
+def describe(where: Progress) -> str:
     """One line on how an epoch went."""
-    where = node.progress
     metrics = "  ".join(f"{name} {value:.4g}" for name, value in where.metrics.items())
-    parts = [f"epoch {_of(epoch, where.epochs)}", metrics, _speed(node)]
+    parts = [f"epoch {_of(where.epoch, where.epochs)}", metrics, _speed(where)]
     return "  ".join(part for part in parts if part)
 
 
@@ -160,8 +155,7 @@ def _of(count: int | None, total: int | None) -> str:
     return f"{count}/{total}" if total else str(count)
 
 
-def _speed(node: NodeState) -> str:
-    where = node.progress
+def _speed(where: Progress) -> str:
     if where.examples_per_s is not None:
         return f"{where.examples_per_s:,.0f} examples/s"
     return f"{where.steps_per_s:,.1f} steps/s" if where.steps_per_s is not None else ""

@@ -29,7 +29,7 @@ def to_error(failure: Failure, record: RunRecord, num_restarts: int) -> Sparktra
     kinds: dict[str, type[TrainingError]] = {"result": ResultError}
     if state.is_loss(failure):
         cls: type[TrainingError] = NodeLostError
-        advice = f"It was restarted {num_restarts} times." if num_restarts else _RESTART_ADVICE
+        advice = f"Restarts so far: {num_restarts}." if num_restarts else _RESTART_ADVICE
     else:
         cls, advice = kinds.get(failure.kind, NodeFailedError), ""
     log_path = record.log_path(failure.node)

@@ -8,11 +8,12 @@ from collections import deque
 from contextlib import ExitStack
 
 from sparktrain.driver import state
+from sparktrain.driver.display import Shown
 from sparktrain.driver.plan import Plan
 from sparktrain.driver.record import RunRecord
 from sparktrain.spec import ControlAddress
 from sparktrain.wire.credentials import Credentials
-from sparktrain.wire.messages import End, Log, Message, Report, Stop
+from sparktrain.wire.messages import End, Log, Message, Progress, Report, Stop
 from sparktrain.wire.server import ControlServer
 
 #: Lines waiting to be shown; the log files have them all.
@@ -33,7 +34,7 @@ class Monitor:
         self._told = told
         self._changed = threading.Condition()
         self._snapshot = state.start_run(plan.run_id, plan.nodes)
-        self._lines: deque[tuple[str, str]] = deque(maxlen=MAX_PENDING_LINES)
+        self._lines: deque[Shown] = deque(maxlen=MAX_PENDING_LINES)
         self._stack = ExitStack()
         self._server: ControlServer | None = None
         #: What the nodes are told; None if the driver could not listen.
@@ -84,8 +85,8 @@ class Monitor:
         with self._changed:
             self._changed.notify_all()
 
-    def take_lines(self) -> list[tuple[str, str]]:
-        """(node, line) pairs that arrived since the last call."""
+    def take_lines(self) -> list[Shown]:
+        """What arrived since the last call: lines of output and ends of epochs, by node."""
         with self._changed:
             lines = list(self._lines)
             self._lines.clear()
@@ -114,6 +115,9 @@ class Monitor:
             self.add_lines(node, message.lines, message.dropped)
         elif isinstance(message, Report):
             self._record.add_metrics(message.metrics)
+        elif isinstance(message, Progress) and message.ended:
+            with self._changed:
+                self._lines.append((node, message))
         with self._changed:
             self._snapshot = state.apply(self._snapshot, node, attempt, message)
             self._changed.notify_all()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import os
+import re
 import secrets
 import sys
 from collections.abc import Callable, Mapping
@@ -21,6 +22,9 @@ from sparktrain.version import __version__
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 
 
 @dataclass(frozen=True)
@@ -128,7 +132,10 @@ def check_env(env: Any) -> None:
 
 def check_dynamic_allocation(spark: SparkSession) -> None:
     enabled = spark_facts.get_conf(spark, "spark.dynamicAllocation.enabled") or "false"
-    if enabled.lower() == "true":
+    master = spark_facts.get_conf(spark, "spark.master") or ""
+    # Spark ignores the setting where driver and executor are one process.
+    is_local = master == "local" or master.startswith("local[")
+    if enabled.lower() == "true" and not is_local:
         raise ConfigError(
             problem="This Spark session has spark.dynamicAllocation.enabled=true. All nodes of a"
             " run start together (a barrier stage), which Spark refuses with dynamic allocation.",
@@ -175,12 +182,26 @@ def pickle_function(train_fn: Any, args: Any) -> bytes:
 
 def resolve_run_dir(run_dir: str | os.PathLike[str] | None, runs_dir: str, run_id: str) -> Path:
     """The absolute path of the run directory; only paths that TensorFlow can write to."""
-    wished = os.fspath(run_dir) if run_dir is not None else f"{runs_dir}/{run_id}"
-    wished = wished.removeprefix("file://")
-    if "://" in wished:
+    folder = run_dir if run_dir is not None else runs_dir
+    if not isinstance(folder, (str, os.PathLike)) or not isinstance(os.fspath(folder), str):
+        raise ConfigError(
+            problem=f"run() got run_dir={folder!r} of type {type(folder).__name__}.",
+            advice="Expected a path as text.",
+        )
+    wished = re.sub(r"^file:(//(?=/))?", "", os.fspath(folder))
+    if not wished:
+        raise ConfigError(problem="The run directory is an empty path.", advice="Name a folder.")
+    if _SCHEME.match(wished) or wished.startswith("//"):
         raise ConfigError(
             problem=f"The run directory {wished!r} is not a path of the file system.",
             advice="TensorFlow writes checkpoints and events to paths only: use a path that all"
             " hosts share (NFS, a mounted bucket), and copy from there.",
         )
-    return Path(wished).expanduser().absolute()
+    try:
+        found = Path(wished).expanduser().absolute()
+    except RuntimeError as error:
+        raise ConfigError(
+            problem=f"The run directory {wished!r} has no meaning here: {error}.",
+            advice="Name a folder by its full path.",
+        ) from error
+    return found if run_dir is not None else found / run_id

@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
+import math
 import platform
 from collections import deque
 from collections.abc import Iterable, Mapping
@@ -85,10 +86,10 @@ class RunRecord:
 
     def _append_metrics(self, row: Mapping[str, float]) -> None:
         with (self._plan.run_dir / METRICS_FILE).open("a") as stream:
-            stream.write(json.dumps(dict(row)) + "\n")
+            stream.write(json.dumps(_strict(row)) + "\n")
 
     def _write_result(self, values: Mapping[str, Any]) -> None:
-        (self._plan.run_dir / RESULT_FILE).write_text(json.dumps(dict(values), indent=2) + "\n")
+        (self._plan.run_dir / RESULT_FILE).write_text(json.dumps(_strict(values), indent=2) + "\n")
 
     def _guard(self, write: Any, *args: Any) -> None:
         # A disk that fills up must not end a run that is otherwise well.
@@ -109,3 +110,12 @@ class RunRecord:
             "settings": dataclasses.asdict(plan.settings),
             "versions": {"sparktrain": __version__, "python": platform.python_version()},
         }
+
+
+def _strict(value: Any) -> Any:
+    """Without NaN and infinity, which strict readers of JSON refuse."""
+    if isinstance(value, Mapping):
+        return {key: _strict(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_strict(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

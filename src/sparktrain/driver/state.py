@@ -69,6 +69,9 @@ def apply(snapshot: Snapshot, node: str, attempt: int, message: Message) -> Snap
     known = snapshot.nodes.get(node)
     if known is None or attempt != snapshot.attempt:
         return snapshot
+    if node in snapshot.lost:  # it is back
+        lost = tuple(name for name in snapshot.lost if name != node)
+        snapshot = replace(snapshot, lost=lost)
     if isinstance(message, Joined):
         return _with(snapshot, node, status="running", host=message.host, pid=message.pid)
     if isinstance(message, Progress):

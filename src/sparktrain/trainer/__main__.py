@@ -44,12 +44,10 @@ def _call(link: AgentLink, job: dict[str, Any], function: bytes) -> Any:
     cluster = link.receive()["cluster"]
     node = NodeSpec(job["role"], job["index"])
     os.environ["TF_CONFIG"] = json.dumps(make_tf_config(node, cluster))
-    train_fn, args = cloudpickle.loads(function)
     context = Context(
         node=node,
         num_workers=job["num_workers"],
         cluster_spec=cluster,
-        args=args,
         run_id=job["run_id"],
         run_dir=job["run_dir"],
         link=link,
@@ -57,6 +55,8 @@ def _call(link: AgentLink, job: dict[str, Any], function: bytes) -> Any:
     )
     link.watch()
     context.prepare()
+    # Behind the strategy: opening the function imports the user's modules, which may compute.
+    train_fn, context.args = cloudpickle.loads(function)
     return train_fn(context)
 
 

@@ -43,7 +43,6 @@ class Context:
         node: NodeSpec,
         num_workers: int,
         cluster_spec: Mapping[str, list[str]],
-        args: Any,
         run_id: str,
         run_dir: str,
         link: AgentLink,
@@ -55,7 +54,7 @@ class Context:
         self.num_workers = num_workers
         self.is_chief = node.role == CHIEF
         self.cluster_spec = dict(cluster_spec)
-        self.args = args
+        self.args: Any = None
         self.run_id = run_id
         self.run_dir = run_dir
         self.checkpoint_dir = str(Path(run_dir) / "checkpoints")
@@ -147,7 +146,7 @@ class Context:
     def export(self, model: Any, *, format: str = "keras") -> str:
         """Saves the finished model below the run directory; result.model_path is its path.
 
-        Only the chief writes; the other nodes just get the path.
+        To be called on every node: only the chief writes, the others just get the path.
 
         Args:
             model: A Keras model, or any tf.Module with format="saved_model".
@@ -155,7 +154,7 @@ class Context:
         """
         from sparktrain.trainer.export import export_model
 
-        path = export_model(model, Path(self.run_dir), format, writes=self.is_chief)
+        path = export_model(model, Path(self.run_dir), format, self.rank)
         if self.is_chief:
             self._link.send({"kind": "export", "path": path})
         return path
@@ -164,4 +163,5 @@ class Context:
         """Tells the driver where this node is; used by the progress callback."""
         names = ("epoch", "epochs", "step", "steps", "examples_per_s", "steps_per_s", "rows")
         frame: dict[str, Any] = {name: values.get(name) for name in (*names, "total_steps")}
-        self._link.send({"kind": "progress", "metrics": values.get("metrics", {}), **frame})
+        frame.update(metrics=values.get("metrics", {}), ended=values.get("ended", False))
+        self._link.send({"kind": "progress", **frame})

@@ -11,29 +11,38 @@ from sparktrain.errors import ConfigError
 _NAMES = {"keras": "model.keras", "saved_model": "saved_model"}
 
 
-def export_model(model: Any, run_dir: Path, format: str, *, writes: bool) -> str:
-    """Saves the model and returns its path; a reader never sees half of it."""
+def export_model(model: Any, run_dir: Path, format: str, rank: int | None) -> str:
+    """Saves the model and returns its path; a reader never sees half of it.
+
+    Rank 0 writes. Keras 2 and plain TensorFlow talk to all workers while they save, so there
+    the others save too, and drop what they wrote.
+    """
     if format not in _NAMES:
         raise ConfigError(
             problem=f"ctx.export() got format={format!r}.",
             advice=f"Expected one of {', '.join(_NAMES)}.",
         )
     target = run_dir / _NAMES[format]
-    if not writes:
+    if rank != 0 and (rank is None or _is_keras_3(model)):
         return str(target)
     run_dir.mkdir(parents=True, exist_ok=True)
-    partial = run_dir / f"partial-{_NAMES[format]}"
+    partial = run_dir / f"partial-{rank}-{_NAMES[format]}"
     try:
         _save(model, partial, format)
-        if target.is_dir():
-            shutil.rmtree(target)
-        partial.rename(target)
+        if rank == 0:
+            if target.is_dir():
+                shutil.rmtree(target)
+            partial.rename(target)
     finally:
         if partial.is_dir():
             shutil.rmtree(partial, ignore_errors=True)
         else:
             partial.unlink(missing_ok=True)
     return str(target)
+
+
+def _is_keras_3(model: Any) -> bool:
+    return any(cls.__module__.startswith("keras.") for cls in type(model).__mro__)
 
 
 def _save(model: Any, path: Path, format: str) -> None:

@@ -53,7 +53,7 @@ def make_progress_callback(keras: Any, context: Context) -> Any:
             rows = self._count_rows() if self._rows_trained is None else self._rows_trained
             # The speed of the whole epoch, without its validation.
             self._last = (time.monotonic() - self._seconds_trained(), 0, 0)
-            self._send(logs or {}, rows)
+            self._send(logs or {}, rows, ended=True)
             self._total_rows += rows or 0
             self._total_steps += self._steps_in_epoch
             if context.is_chief:
@@ -64,7 +64,7 @@ def make_progress_callback(keras: Any, context: Context) -> Any:
             self._rows_trained = self._count_rows()
             self._train_seconds = time.monotonic() - self._began
 
-        def _send(self, logs: Any, rows: int | None) -> None:
+        def _send(self, logs: Any, rows: int | None, *, ended: bool = False) -> None:
             now = time.monotonic()
             then, rows_then, steps_then = self._last
             seconds = max(now - then, 1e-6)
@@ -81,6 +81,7 @@ def make_progress_callback(keras: Any, context: Context) -> Any:
                 else None,
                 rows=None if rows is None else self._total_rows + rows,
                 total_steps=self._total_steps + steps,
+                ended=ended,
             )
             self._sent_at = now
             if steps > steps_then:

@@ -34,7 +34,7 @@ class ControlClient:
 
     Args:
         address: The driver's; None makes a client that only collects.
-        hello: How to introduce this node; its token is filled in from the address.
+        hello: How to introduce this node.
         on_command: Called with a Stop or End message in the client's thread.
         kept_lines: How many log lines to keep while there is no link.
     """
@@ -129,7 +129,7 @@ class ControlClient:
                 await self._pause(pause_s * random.uniform(0.5, 1.0))
                 pause_s = min(pause_s * 2, RETRY_LAST_S)
                 continue
-            pause_s = RETRY_FIRST_S
+            connected = self._loop.time()
             hearing = asyncio.ensure_future(self._hear(reader))
             try:
                 if await self._talk(writer, hearing):
@@ -141,6 +141,13 @@ class ControlClient:
                 writer.close()
                 with contextlib.suppress(Exception):
                     await asyncio.wait_for(writer.wait_closed(), 1.0)
+            # A link that breaks at once, as one that is not let in, must not be tried in a rush.
+            if self._loop.time() - connected > RETRY_LAST_S:
+                pause_s = RETRY_FIRST_S
+            if self._closing:
+                return
+            await self._pause(pause_s * random.uniform(0.5, 1.0))
+            pause_s = min(pause_s * 2, RETRY_LAST_S)
 
     async def _pause(self, seconds: float) -> None:
         with contextlib.suppress(TimeoutError):
@@ -199,10 +206,9 @@ class ControlClient:
                 return None
             count = min(len(self._lines), LINES_PER_MESSAGE)
             lines = [self._lines.popleft() for _ in range(count)]
-            # Messages overtake no line that was printed before them.
-            messages = list(self._messages) if not self._lines else []
-            if messages:
-                self._messages.clear()
+            # With every batch of lines: a trainer that prints without end must not hold them up.
+            messages = list(self._messages)
+            self._messages.clear()
             dropped, self._dropped = self._dropped, 0
             return lines, dropped, messages
 

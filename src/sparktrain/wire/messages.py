@@ -37,12 +37,24 @@ def _is_metrics(value: object) -> bool:
 
 def _is_failure(value: object) -> bool:
     return isinstance(value, dict) and all(
-        isinstance(value.get(name), str) for name in ("node", "host", "kind", "what")
+        check(value.get(name)) for name, check in _FAILURE_CHECKS.items()
     )
 
 
 def _maybe(check: Callable[[object], bool]) -> Callable[[object], bool]:
     return lambda value: value is None or check(value)
+
+
+#: The fields of spec.Failure as they arrive.
+_FAILURE_CHECKS: Checks = {
+    **dict.fromkeys(("node", "host", "kind", "what"), _is_text),
+    "exit_code": _maybe(_is_number),
+    "signal": _maybe(_is_count),
+    "traceback": _maybe(_is_text),
+    "tail": _maybe(_is_lines),
+    "is_echo": _maybe(lambda value: isinstance(value, bool)),
+    "differences": _maybe(lambda value: isinstance(value, dict)),
+}
 
 
 @dataclass(frozen=True)
@@ -109,6 +121,8 @@ class Progress(Message):
     #: Totals since the function began.
     rows: int | None = None
     total_steps: int | None = None
+    #: True in the message at the end of an epoch.
+    ended: bool = False
     kind: ClassVar[str] = "progress"
     checks: ClassVar[Checks] = {
         "epoch": _maybe(_is_count),
@@ -120,6 +134,7 @@ class Progress(Message):
         "steps_per_s": _maybe(_is_number),
         "rows": _maybe(_is_count),
         "total_steps": _maybe(_is_count),
+        "ended": lambda value: isinstance(value, bool),
     }
 
 

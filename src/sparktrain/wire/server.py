@@ -50,6 +50,8 @@ class ControlServer:
         self._on_closed = on_closed
         self._writers: dict[tuple[str, int], asyncio.StreamWriter] = {}
         self._num_links = 0
+        #: Every link whose socket may still be open.
+        self._sockets: set[asyncio.StreamWriter] = set()
         #: Callers cut off: no token, too large, not a message. For tests and the run's record.
         self.num_rejected = 0
         self._loop = asyncio.new_event_loop()
@@ -107,6 +109,11 @@ class ControlServer:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        for writer in list(self._sockets):
+            writer.transport.abort()
+        while self._sockets:  # their sockets are closed by the loop, so it must run on
+            await asyncio.sleep(0.01)
+            self._sockets = {writer for writer in self._sockets if not _is_closed(writer)}
 
     def _send(self, data: bytes, attempt: int) -> None:
         for (_, number), writer in list(self._writers.items()):
@@ -116,6 +123,7 @@ class ControlServer:
     async def _on_link(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         key: tuple[str, int] | None = None
         self._num_links += 1
+        self._sockets.add(writer)
         try:
             hello = await asyncio.wait_for(self._read(reader), HELLO_TIMEOUT_S)
             if not self._is_admitted(hello):
@@ -129,9 +137,12 @@ class ControlServer:
             self.num_rejected += 1
         except (asyncio.IncompleteReadError, OSError):
             pass  # the peer is gone, which is how every link ends
+        except asyncio.CancelledError:
+            pass  # the server closes; asyncio would report a cancelled handler as a failure
         finally:
             self._num_links -= 1
             writer.close()
+            self._sockets = {other for other in self._sockets if not _is_closed(other)}
             if key is not None and self._writers.get(key) is writer:
                 del self._writers[key]
                 self._on_closed(*key)
@@ -142,10 +153,18 @@ class ControlServer:
             and self._num_links <= MAX_LINKS
             and hello.protocol == PROTOCOL
             and hello.run_id == self._run_id
-            and hmac.compare_digest(hello.token.encode(), self._credentials.token.encode())
+            and hmac.compare_digest(
+                hello.token.encode(errors="replace"), self._credentials.token.encode()
+            )
         )
 
     async def _read(self, reader: asyncio.StreamReader) -> Message:
         header = await reader.readexactly(frames.HEADER.size)
         body = await reader.readexactly(frames.decode_header(header))
         return from_dict(frames.decode_body(body))
+
+
+def _is_closed(writer: asyncio.StreamWriter) -> bool:
+    """Whether the socket itself is closed, which comes some time after close()."""
+    found = writer.get_extra_info("socket")
+    return found is None or found.fileno() < 0
