@@ -9,6 +9,7 @@ import asyncio
 import hmac
 import threading
 from collections.abc import Callable
+from typing import Any
 
 from sparktrain.errors import WireError
 from sparktrain.wire import frames
@@ -51,7 +52,7 @@ class ControlServer:
         self._writers: dict[tuple[str, int], asyncio.StreamWriter] = {}
         self._num_links = 0
         #: Every link whose socket may still be open.
-        self._sockets: set[asyncio.StreamWriter] = set()
+        self._links: dict[asyncio.WriteTransport, Any] = {}
         #: Callers cut off: no token, too large, not a message. For tests and the run's record.
         self.num_rejected = 0
         self._loop = asyncio.new_event_loop()
@@ -109,11 +110,10 @@ class ControlServer:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        for writer in list(self._sockets):
-            writer.transport.abort()
-        while self._sockets:  # their sockets are closed by the loop, so it must run on
+        for transport in self._links:
+            transport.abort()
+        while self._forget_closed():  # their sockets are closed by the loop, so it must run on
             await asyncio.sleep(0.01)
-            self._sockets = {writer for writer in self._sockets if not _is_closed(writer)}
 
     def _send(self, data: bytes, attempt: int) -> None:
         for (_, number), writer in list(self._writers.items()):
@@ -123,7 +123,7 @@ class ControlServer:
     async def _on_link(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         key: tuple[str, int] | None = None
         self._num_links += 1
-        self._sockets.add(writer)
+        self._links[writer.transport] = writer.get_extra_info("socket")
         try:
             hello = await asyncio.wait_for(self._read(reader), HELLO_TIMEOUT_S)
             if not self._is_admitted(hello):
@@ -142,10 +142,16 @@ class ControlServer:
         finally:
             self._num_links -= 1
             writer.close()
-            self._sockets = {other for other in self._sockets if not _is_closed(other)}
+            self._forget_closed()
             if key is not None and self._writers.get(key) is writer:
                 del self._writers[key]
                 self._on_closed(*key)
+
+    def _forget_closed(self) -> int:
+        """Drops links whose socket is closed, some time after close(); returns how many stay."""
+        links = self._links.items()
+        self._links = {transport: end for transport, end in links if end.fileno() >= 0}
+        return len(self._links)
 
     def _is_admitted(self, hello: Message) -> bool:
         return (
@@ -162,9 +168,3 @@ class ControlServer:
         header = await reader.readexactly(frames.HEADER.size)
         body = await reader.readexactly(frames.decode_header(header))
         return from_dict(frames.decode_body(body))
-
-
-def _is_closed(writer: asyncio.StreamWriter) -> bool:
-    """Whether the socket itself is closed, which comes some time after close()."""
-    found = writer.get_extra_info("socket")
-    return found is None or found.fileno() < 0
