@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help demo test test-slow check bench docs lock clean
+.PHONY: help demo test test-slow check bench docs picture lock clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -36,6 +36,9 @@ bench: $(READY)  ## the benchmarks, printed as ratios
 
 docs: $(READY)  ## write the generated pages
 	$(BIN)/python -m sparktrain.settings > docs/settings.md
+
+picture: $(READY)  ## record the demo into docs/images/demo.svg; needs tmux
+	$(BIN)/python docs/images/record.py
 
 lock: $(READY)  ## renew requirements.lock
 	$(BIN)/pip install --quiet uv

@@ -386,3 +386,14 @@ def refused_steps_per_execution(ctx: Any) -> dict[str, Any]:
         return {"text": "taken"}
     except ValueError as error:
         return {"text": str(error)}
+
+
+@case
+def export_in_between(ctx: Any) -> dict[str, Any]:
+    model = make_model(ctx, "adam", [])
+    model.fit(make_dataset(), epochs=1, verbose=0, shuffle=False)
+    path = Path(ctx.export(model))
+    Path(ctx.export(model, format="saved_model"))
+    history = model.fit(make_dataset(), epochs=2, verbose=0, shuffle=False)
+    model.evaluate(make_dataset(), verbose=0)
+    return {"epochs": len(history.history["loss"]), "exists": path.exists() or not ctx.is_chief}

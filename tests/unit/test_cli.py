@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from sparktrain.cli.app import app, load_function, main, parse_pairs
+from sparktrain.cli.app import app, load_function, main, parse_pairs, parse_settings
 from sparktrain.errors import ConfigError
 from sparktrain.version import __version__
 
@@ -115,12 +115,27 @@ def test_what_is_no_pair_is_refused_by_option_and_value(pair: str) -> None:
     assert str(caught.value) == f"--arg got {pair!r}. Expected --arg name=value."
 
 
+def test_settings_are_known_names_and_the_unknown_are_refused_with_the_known() -> None:
+    assert parse_settings(None) == {}
+    assert parse_settings(["progress=off", "slot_wait_s=2"]) == {
+        "progress": "off",
+        "slot_wait_s": "2",
+    }
+    with pytest.raises(ConfigError) as caught:
+        parse_settings(["zebra=1", "progress=off", "spark=x"])
+    assert "--setting got unknown names: spark, zebra." in str(caught.value)
+    assert "control_port" in str(caught.value)
+    assert "progress" in str(caught.value)
+
+
 @pytest.mark.parametrize(
     ("options", "text"),
     [
         (["--arg", "epochs"], "--arg got 'epochs'."),
         (["--env", "=1"], "--env got '=1'."),
         (["--setting", "progress"], "--setting got 'progress'."),
+        (["--setting", "nosuch=1"], "--setting got unknown names: nosuch. Known settings: "),
+        (["--setting", "num_workers=2"], "--setting got unknown names: num_workers."),
         (["--num-workers", "0"], "run() got num_workers=0."),
         (["--max-restarts", "-1"], "run() got max_restarts=-1."),
         (["--timeout-s", "0"], "run() got timeout_s=0.0."),

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+import socket
 import subprocess
 import sys
+import tempfile
+import types
 from pathlib import Path
 
 import pytest
@@ -128,18 +132,31 @@ def find_dead_pid() -> int:
     return process.pid
 
 
+@pytest.fixture
+def host(monkeypatch: pytest.MonkeyPatch) -> str:
+    """The name of this host as it is part of a home's."""
+    monkeypatch.setattr(socket, "gethostname", lambda: "node-1.example.org")
+    return "node1exampleorg"
+
+
 @pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs /proc")
-def test_only_homes_of_dead_processes_are_removed(tmp_path: Path) -> None:
+def test_only_homes_of_dead_processes_of_this_host_are_removed(tmp_path: Path, host: str) -> None:
     dead = find_dead_pid()
     kept = [
-        f"sparktrain-spark-{os.getpid()}-abc",
-        f"sparktrain-spark-{os.getppid()}-abc",
-        "sparktrain-spark-notes",
+        f"sparktrain-spark-{os.getpid()}-{host}-abc",
+        f"sparktrain-spark-{os.getppid()}-{host}-abc",
+        f"sparktrain-spark-{dead}-abc",
+        f"sparktrain-spark-{dead}-otherhost-abc",
+        f"sparktrain-spark-{dead}-{host}2-abc",
+        f"sparktrain-spark-{dead}-otherhost-{host}",
+        f"sparktrain-spark-notes-{host}-abc",
+        f"sparktrain-spark-{host}",
         "sparktrain-spark-",
-        f"other-spark-{dead}-abc",
+        f"other-spark-{dead}-{host}-abc",
         f"{dead}",
     ]
-    for name in (*kept, f"sparktrain-spark-{dead}-abc", f"sparktrain-spark-{dead}-x-y"):
+    gone = [f"sparktrain-spark-{dead}-{host}-abc", f"sparktrain-spark-{dead}-{host}-x_y"]
+    for name in (*kept, *gone):
         (tmp_path / name / "conf").mkdir(parents=True)
         (tmp_path / name / "conf" / "file").write_text("x")
     embedded._remove_abandoned(tmp_path)
@@ -148,13 +165,38 @@ def test_only_homes_of_dead_processes_are_removed(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs /proc")
-def test_what_an_abandoned_home_links_to_is_not_removed(tmp_path: Path) -> None:
+def test_what_an_abandoned_home_links_to_is_not_removed(tmp_path: Path, host: str) -> None:
     installed = tmp_path / "installed"
     installed.mkdir()
     (installed / "spark.jar").write_text("x")
-    home = tmp_path / f"sparktrain-spark-{find_dead_pid()}-abc"
+    home = tmp_path / f"sparktrain-spark-{find_dead_pid()}-{host}-abc"
     home.mkdir()
     (home / "jars").symlink_to(installed)
     embedded._remove_abandoned(tmp_path)
     assert not home.exists()
     assert (installed / "spark.jar").exists()
+
+
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs /proc")
+def test_a_home_is_named_so_that_it_is_known_as_abandoned_when_its_process_is_dead(
+    tmp_path: Path, host: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    installed, folder = tmp_path / "installed", tmp_path / "tmp"
+    folder.mkdir()
+    for name in ("jars", "bin", "conf", "work", "logs"):
+        (installed / name).mkdir(parents=True)
+    finder = types.SimpleNamespace(_find_spark_home=lambda: str(installed))
+    monkeypatch.setitem(sys.modules, "pyspark", types.ModuleType("pyspark"))
+    monkeypatch.setitem(sys.modules, "pyspark.find_spark_home", finder)
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    monkeypatch.setattr(atexit, "register", lambda *call: None)
+    monkeypatch.setattr(embedded, "_home", None)
+    monkeypatch.setattr(os, "getpid", find_dead_pid)
+    home = embedded._make_home()
+    assert home.name.startswith("sparktrain-spark-")
+    assert f"-{host}-" in home.name
+    assert sorted(entry.name for entry in home.iterdir() if entry.is_symlink()) == ["bin", "jars"]
+    assert embedded._make_home() == home
+    embedded._remove_abandoned(folder)
+    assert not home.exists()
+    assert (installed / "jars").is_dir()

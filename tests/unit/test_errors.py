@@ -101,7 +101,7 @@ def test_training_error_shows_traceback_tail_and_log_under_their_titles() -> Non
     text = str(make_sample(TrainingError))
     assert text.startswith("worker:0 on host-1: the function broke. Do that instead.\n\n")
     assert "Traceback on worker:0:\nTraceback (most recent call last):\n  File x\n" in text
-    assert "Last 2 lines of worker:0:\n  first line\n  second line\n" in text
+    assert "Last lines of worker:0 (2):\n  first line\n  second line\n" in text
     assert text.endswith("The whole log: /runs/r1/logs/worker-0")
 
 

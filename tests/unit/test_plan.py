@@ -21,7 +21,6 @@ from sparktrain.driver.plan import (
     make_plan,
     make_run_id,
     pickle_function,
-    resolve_run_dir,
 )
 from sparktrain.driver.spark_facts import slots_from_master
 from sparktrain.errors import ConfigError, FunctionError, ResourceError
@@ -139,37 +138,6 @@ def test_arguments_that_cannot_travel_are_told_from_the_function() -> None:
         pickle_function(lambda ctx: None, io.BufferedWriter(io.BytesIO()))
 
 
-@pytest.mark.parametrize("url", ["s3://bucket/runs", "hdfs:///runs", "gs://b/x", "sc://host"])
-def test_run_directories_that_are_urls_are_refused(url: str) -> None:
-    with pytest.raises(ConfigError, match=re.escape(repr(url))):
-        resolve_run_dir(url, "runs", "r1")
-    with pytest.raises(ConfigError, match=re.escape(f"{url}/r1")):
-        resolve_run_dir(None, url, "r1")
-
-
-def test_run_directories_become_absolute_paths(monkeypatch: Any, tmp_path: Path) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("HOME", "/home/me")
-    assert resolve_run_dir("here", "runs", "r1") == tmp_path / "here"
-    assert resolve_run_dir("/there", "runs", "r1") == Path("/there")
-    assert resolve_run_dir(tmp_path / "x", "runs", "r1") == tmp_path / "x"
-    assert resolve_run_dir("file:///there/x", "runs", "r1") == Path("/there/x")
-    assert resolve_run_dir("~/x", "runs", "r1") == Path("/home/me/x")
-
-
-def test_the_default_run_directory_is_below_runs_dir(monkeypatch: Any, tmp_path: Path) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert resolve_run_dir(None, "runs", "r1") == tmp_path / "runs" / "r1"
-    assert resolve_run_dir(None, "file:///all", "r1") == Path("/all/r1")
-
-
-@pytest.mark.parametrize("wrong", [12, b"/bytes", "~nosuchuser/x"])
-@pytest.mark.xfail(strict=True, reason="resolve_run_dir raises TypeError or RuntimeError")
-def test_run_directories_that_are_no_paths_are_config_errors(wrong: Any) -> None:
-    with pytest.raises(ConfigError):
-        resolve_run_dir(wrong, "runs", "r1")
-
-
 @pytest.mark.parametrize("master", ["spark://h:7077", "yarn", "local-cluster[2,1,1024]", ""])
 def test_dynamic_allocation_is_refused_with_what_to_set(master: str) -> None:
     spark = Session(spark_dynamicAllocation_enabled="TRUE", spark_master=master)
@@ -236,6 +204,8 @@ def test_a_plan_has_what_was_asked(tmp_path: Path) -> None:
         {"num_workers": 3, "evaluator": True},
         {"env": {"A": 1}},
         {"run_dir": "s3://b"},
+        {"run_dir": ""},
+        {"settings": {"runs_dir": "dbfs:/runs"}},
         {"settings": {"nosuch": 1}},
         {"args": threading.Lock()},
     ],

@@ -122,6 +122,16 @@ def test_a_link_that_breaks_without_a_word_is_a_lost_node() -> None:
     assert close_link(running, WORKER, 0).lost == (WORKER,)
 
 
+def test_a_lost_node_that_speaks_again_is_no_longer_lost() -> None:
+    lost = close_link(close_link(start(), WORKER, 0), CHIEF, 0)
+    assert lost.lost == (WORKER, CHIEF)
+    assert tell(lost, WORKER, Progress(epoch=1)).lost == (CHIEF,)
+    assert tell(lost, CHIEF, Returned()).lost == (WORKER,)
+    assert tell(lost, WORKER, Joined(host="h", pid=1), attempt=1).lost == (WORKER, CHIEF)
+    back = close_link(tell(lost, WORKER, Progress(epoch=1)), WORKER, 0)
+    assert back.lost == (CHIEF, WORKER)  # and may be lost again
+
+
 def test_a_link_that_closes_after_failure_or_bye_is_no_loss() -> None:
     assert close_link(fail(start(), make_failure()), WORKER, 0).lost == ()
     assert close_link(tell(start(), WORKER, Bye()), WORKER, 0).lost == ()

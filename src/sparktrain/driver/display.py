@@ -81,7 +81,7 @@ class PlainDisplay(Display):
             self._shown[name] = now
 
     def note(self, text: str) -> None:
-        self._console.print(Text("sparktrain ", style="bold") + Text(text))
+        self._console.print(Text.assemble(("sparktrain ", "bold"), text))
 
     def finish(self, snapshot: Snapshot, num_restarts: int) -> None:
         seconds = time.monotonic() - self._started
@@ -89,8 +89,8 @@ class PlainDisplay(Display):
         self.note(f"run {self._plan.run_id} done in {seconds:.1f} s{restarts}")
 
     def _print(self, node: str, line: str) -> None:
-        name = Text(f"{node} ", style=self._colors.get(node, ""))
-        self._console.print(name + Text.from_ansi(line))
+        name = (f"{node} ", self._colors.get(node, ""))
+        self._console.print(Text.assemble(name, Text.from_ansi(line)))
 
 
 class LiveDisplay(PlainDisplay):
@@ -113,13 +113,13 @@ class LiveDisplay(PlainDisplay):
 
     def finish(self, snapshot: Snapshot, num_restarts: int) -> None:
         self._live.update(self._draw(snapshot))
+        self._live.stop()
         super().finish(snapshot, num_restarts)
 
     def _draw(self, snapshot: Snapshot) -> Table:
         table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold dim")
-        for title in ("node", "host", "", "epoch", "step", "loss", "other metrics"):
-            table.add_column(title)
-        table.add_column("speed", justify="right")
+        for title in ("node", "host", "", "epoch", "step", "loss", "speed", "other metrics"):
+            table.add_column(title, no_wrap=True, justify="right" if title == "speed" else "left")
         for node in snapshot.nodes.values():
             table.add_row(*self._cells(node))
         return table
@@ -134,8 +134,8 @@ class LiveDisplay(PlainDisplay):
             _of(where.epoch, where.epochs),
             _of(where.step, where.steps),
             "" if loss is None else f"{loss:.4f}",
-            "  ".join(others[:4]),
             _speed(where),
+            "  ".join(others[:4]),
         ]
         # As Text: names of metrics may look like markup.
         name = Text(node.name, style=self._colors.get(node.name, ""))

@@ -42,7 +42,7 @@ def make_progress_callback(keras: Any, context: Context) -> Any:
             self._train_seconds = None
             self._steps_in_epoch = 0
             self._rows_trained: int | None = None
-            self._send({}, rows=0)
+            self._send({}, rows=None)
 
         def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
             self._steps_in_epoch = batch + 1
@@ -114,16 +114,18 @@ def check_steps_per_execution(model: Any, num_workers: int) -> None:
 
 
 def _local_count(model: Any, strategy: Any) -> int | None:
+    """The weight of the loss average on this worker, which is its rows."""
+    # Private parts of Keras 3 and of tf_keras: without them there is no row count, and
+    # nothing else is lost.
     tracker = getattr(model, "_loss_tracker", None)
-    if tracker is None:  # tf_keras
-        tracker = getattr(getattr(model, "compiled_loss", None), "_loss_metric", None)
+    if tracker is None:
+        tracker = getattr(getattr(model, "compiled_loss", None), "_total_loss_mean", None)
     count = getattr(tracker, "count", None)
     if count is None:
         return None
-    # Private parts of Keras: without them there is no row count, and nothing else is lost.
     with contextlib.suppress(Exception):
-        variable = getattr(count, "value", count)
-        variable = variable if not callable(variable) else count
+        # Keras 3 wraps TensorFlow's variable; tf_keras does not, and has a method of that name.
+        variable = count if callable(count.value) else count.value
         return int(strategy.experimental_local_results(variable)[0].numpy())
     return None
 

@@ -1,0 +1,58 @@
+"""Which display a run gets: by its setting, and by the terminal there is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sparktrain.driver import state
+from sparktrain.driver.display import Display, LiveDisplay, PlainDisplay, make_display
+from sparktrain.driver.plan import Plan
+from sparktrain.settings import Settings
+from sparktrain.spec import make_nodes
+
+CHIEF = "chief:0"
+
+
+def make_plan(progress: str = "auto") -> Plan:
+    return Plan(
+        run_id="r1",
+        run_dir=Path("/runs/r1"),
+        nodes=make_nodes(2),
+        num_workers=2,
+        function_name="train",
+        function=b"",
+        env={},
+        max_restarts=0,
+        timeout_s=None,
+        settings=Settings(progress=progress),
+    )
+
+
+@pytest.mark.parametrize(
+    ("progress", "terminal", "cls"),
+    [
+        ("off", "1", Display),
+        ("plain", "1", PlainDisplay),
+        ("live", "", LiveDisplay),
+        ("auto", "1", LiveDisplay),
+        ("auto", "", PlainDisplay),
+    ],
+)
+def test_the_display_is_chosen_by_the_setting_and_the_terminal(
+    progress: str, terminal: str, cls: type[Display], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE", "NO_COLOR"):
+        monkeypatch.delenv(name, raising=False)
+    if terminal:
+        monkeypatch.setenv("FORCE_COLOR", terminal)
+    assert type(make_display(make_plan(progress))) is cls
+
+
+def test_everything_goes_to_standard_error(capsys: pytest.CaptureFixture[str]) -> None:
+    with make_display(make_plan("plain")) as display:
+        display.update(state.start_run("r1", make_nodes(2)), [(CHIEF, "hello")])
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "chief:0 hello\n" in err
