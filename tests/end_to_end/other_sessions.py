@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -82,8 +83,34 @@ def main(kind: str, folder: Path) -> None:
             st.run(raise_error, spark=spark, distribution="none", run_dir=folder / name, **wrong)
         except st.SparktrainError as error:
             answer[name] = [type(error).__name__, str(error)]
+    answer["left"] = find_left_without_link(spark, folder / "left")
     (folder / "answer.json").write_text(json.dumps(answer))
     spark.stop()
+
+
+def find_left_without_link(spark: Any, folder: Path) -> list[int]:
+    """Trainers still there some seconds after a time-out, when only Spark can end them."""
+    import psutil
+
+    from sparktrain.driver import spark_facts
+
+    spark_facts.find_driver_address = lambda spark: ("127.0.0.1", "127.0.0.2")
+    try:
+        st.run(
+            wait_for_ever,
+            num_workers=2,
+            spark=spark,
+            run_dir=folder,
+            distribution="none",
+            timeout_s=8,
+        )
+    except st.RunTimeoutError:
+        pids = [int(path.read_text()) for path in folder.glob("pid-*")]
+    assert len(pids) == 2
+    deadline = time.monotonic() + 8
+    while any(psutil.pid_exists(pid) for pid in pids) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    return [pid for pid in pids if psutil.pid_exists(pid)]
 
 
 def raise_error(ctx: Any) -> None:

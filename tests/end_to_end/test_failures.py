@@ -123,6 +123,7 @@ def test_sigkill_of_an_executor(spark: Any, tmp_path: Path) -> None:
         import psutil
 
         print("alive")
+        time.sleep(1)
         if ctx.rank == 0:
             java = next(p for p in psutil.Process().parents() if "java" in p.name())
             Path(ctx.args["moment"]).write_text(str(time.time()))
@@ -134,6 +135,26 @@ def test_sigkill_of_an_executor(spark: Any, tmp_path: Path) -> None:
     assert error.node == "chief:0" and error.host == "127.0.0.1"
     assert "executor was lost" in error.what
     assert "alive" in error.tail
+    assert seconds < WITHIN_S
+
+
+def test_sigkill_of_an_agent(spark: Any, tmp_path: Path) -> None:
+    def train(ctx: Any) -> None:
+        import os
+        import signal
+        import time
+
+        print("alive")
+        time.sleep(1)
+        if ctx.rank == 1:
+            Path(ctx.args["moment"]).write_text(str(time.time()))
+            os.kill(os.getppid(), signal.SIGKILL)
+        time.sleep(600)
+
+    error, seconds = run_failing(train, spark, tmp_path)
+    assert isinstance(error, st.NodeLostError)
+    assert error.node == "worker:0" and "alive" in error.tail
+    assert "Python worker in Spark was killed" in error.what
     assert seconds < WITHIN_S
 
 
@@ -152,7 +173,7 @@ def test_function_that_never_returns(spark: Any, tmp_path: Path) -> None:
         st.run(train, num_workers=2, spark=spark, run_dir=tmp_path, timeout_s=10.0, **ALONE)
     assert time.monotonic() - started < 10.0 + WITHIN_S
     assert isinstance(caught.value, TimeoutError)
-    assert "timeout_s=10" in str(caught.value) and "worker:0" in str(caught.value)
+    assert "timeout_s=10.0" in str(caught.value) and "worker:0" in str(caught.value)
     assert "waiting for ever" in caught.value.tail
     assert "asked to stop" in (tmp_path / "logs" / "chief-0.log").read_text()
 

@@ -146,3 +146,23 @@ def test_link_that_is_cut(spark: Any, tmp_path: Path, monkeypatch: pytest.Monkey
     assert result.value == "done" and result.metrics == [{"epoch": 1, "loss": 0.5}]
     log = (tmp_path / "logs/chief-0.log").read_text()
     assert "before the cut" in log and "after the cut 999" in log
+
+
+def test_time_out_without_any_link(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only Spark can end the agents, and only the kernel these trainers."""
+    monkeypatch.setattr(
+        spark_facts, "find_driver_address", lambda spark: ("127.0.0.1", "127.0.0.2")
+    )
+
+    def train(ctx: Any) -> None:
+        import re
+        from pathlib import Path
+
+        Path(ctx.run_dir, f"up-{ctx.rank}").touch()
+        re.match(r"(a+)+$", "a" * 64 + "b")  # holds the interpreter, for ever
+
+    with pytest.raises(st.RunTimeoutError, match="timeout_s=10"):
+        st.run(train, num_workers=2, spark=spark, run_dir=tmp_path, timeout_s=10, **ALONE)
+    assert (tmp_path / "up-0").exists() and (tmp_path / "up-1").exists()

@@ -52,6 +52,7 @@ def test_training_on_another_session(kind: str, tmp_path: Path) -> None:
     assert answer["slots"][0] == "ResourceError" and "has 2" in answer["slots"][1]
     assert answer["failure"][0] == "NodeFailedError"
     assert "worker:0" in answer["failure"][1] and "on purpose" in answer["failure"][1]
+    assert answer["left"] == []
 
 
 def test_dynamic_allocation_is_refused(tmp_path: Path) -> None:
@@ -60,6 +61,18 @@ def test_dynamic_allocation_is_refused(tmp_path: Path) -> None:
     text = json.loads((tmp_path / "answer.json").read_text())
     assert "spark.dynamicAllocation.enabled=false" in text
     assert "spark.executor.instances" in text
+
+
+def test_no_java_is_said_at_once(tmp_path: Path) -> None:
+    answer = subprocess.run(
+        [sys.executable, "-c", "import sparktrain; sparktrain.session()"],
+        env={**os.environ, "JAVA_HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=30,
+    )
+    assert answer.returncode == 1
+    assert "SessionError: No Java was found" in answer.stderr and "JAVA_HOME" in answer.stderr
 
 
 def test_killed_driver_takes_all_with_it(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sparktrain.agent import rendezvous
+from sparktrain.agent.lifeline import Lifeline
 from sparktrain.agent.process import (
     TrainerProcess,
     find_python_path,
@@ -121,6 +122,7 @@ class Agent:
         self._reports: list[dict[str, float]] = []
         self._model_path: str | None = None
         self._trainer: TrainerProcess | None = None
+        self._ended: str | None = None
         hello = Hello(
             node=node.name,
             run_id=spec.run_id,
@@ -131,7 +133,7 @@ class Agent:
 
     def run(self) -> Iterator[bytes]:
         """Runs the node to its end; yields its summary and value, or raises NodeFailureError."""
-        with self._link:
+        with Lifeline(lambda: self._on_command(End("Spark ended the task"))), self._link:
             summary, value = self._run_trainer()
             self._link.send(Bye())
             summary["unsent_lines"], summary["dropped_lines"] = self._link.close()
@@ -147,6 +149,8 @@ class Agent:
             TrainerProcess(self._node, self._host, env, self._link.log, self._on_frame) as trainer,
         ):
             self._trainer = trainer
+            if self._ended is not None:  # before there was a trainer to end
+                trainer.end(self._ended)
             # Sent before the nodes meet: TensorFlow loads while they do.
             trainer.send(self._make_job(), spec.function)
             cards = self._meet(holder.getsockname()[1])
@@ -237,9 +241,9 @@ class Agent:
 
     def _on_command(self, message: Message) -> None:
         trainer = self._trainer
-        if trainer is None:
-            return
-        if isinstance(message, Stop):
+        if isinstance(message, End):
+            self._ended = message.reason
+            if trainer is not None:
+                trainer.end(message.reason)
+        elif isinstance(message, Stop) and trainer is not None:
             trainer.send({"kind": "stop"})
-        elif isinstance(message, End):
-            trainer.end(message.reason)

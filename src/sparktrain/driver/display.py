@@ -6,6 +6,7 @@ Everything goes to standard error, so that standard output stays the user's.
 from __future__ import annotations
 
 import time
+from typing import Literal
 
 from rich.console import Console
 from rich.live import Live
@@ -26,8 +27,8 @@ def make_display(plan: Plan) -> Display:
     """The display that the settings and the terminal ask for."""
     kind = plan.settings.progress
     console = Console(stderr=True, highlight=False, soft_wrap=True)
-    if kind == "auto":
-        kind = "live" if console.is_terminal else "plain"
+    if kind in ("auto", "live"):  # rows need a screen to be redrawn on
+        kind = "live" if console.is_terminal or console.is_jupyter else "plain"
     return {"live": LiveDisplay, "plain": PlainDisplay, "off": Display}[kind](plan, console)
 
 
@@ -119,7 +120,8 @@ class LiveDisplay(PlainDisplay):
     def _draw(self, snapshot: Snapshot) -> Table:
         table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold dim")
         for title in ("node", "host", "", "epoch", "step", "loss", "speed", "other metrics"):
-            table.add_column(title, no_wrap=True, justify="right" if title == "speed" else "left")
+            justify: Literal["left", "right"] = "right" if title == "speed" else "left"
+            table.add_column(title, no_wrap=title != "other metrics", justify=justify)
         for node in snapshot.nodes.values():
             table.add_row(*self._cells(node))
         return table

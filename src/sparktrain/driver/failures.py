@@ -50,16 +50,22 @@ def make_timeout(snapshot: state.Snapshot, plan: Plan, record: RunRecord) -> Run
     """The error at timeout_s: names the first node that was not done."""
     busy = [node for node in snapshot.nodes.values() if node.status not in ("returned", "done")]
     node = busy[0] if busy else next(iter(snapshot.nodes.values()))
-    others = ", ".join(other.name for other in busy if other is not node)
+    doing = {
+        "waiting": "the node had not come up",
+        "returned": "the run was not over, although all functions had returned,",
+        "done": "the run was not over, although all functions had returned,",
+    }.get(node.status, "the function was still running")
     where = node.progress
     step = f", at epoch {where.epoch} step {where.step}" if where.epoch else ""
-    doing = "had not started yet" if node.status == "waiting" else "was still running"
+    others = ", ".join(f"{other.name} {other.status}" for other in busy if other is not node)
+    log_path = record.log_path(node.name)
     return RunTimeoutError(
         node=node.name,
         host=node.host,
-        what=f"the function {doing} after timeout_s={plan.timeout_s:g}{step}"
-        + (f"; so were {others}" if others else ""),
+        what=f"{doing} after timeout_s={plan.timeout_s}{step}"
+        + (f"; others: {others}" if others else ""),
         tail=record.tail(node.name),
+        log_path=str(log_path) if log_path.exists() else "",
         advice="Raise timeout_s, or look in its last lines for what it waits for.",
     )
 

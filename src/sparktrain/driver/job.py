@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from sparktrain.agent.task import SCHEMA, AgentTask
+from sparktrain.driver.spark_facts import is_connect
 from sparktrain.spec import RunSpec
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ class BarrierJob:
         from pyspark import InheritableThread
 
         self._spark = spark
+        self._is_connect = is_connect(spark)
         self._spec = spec
         self._on_done = on_done
         self._tag = f"sparktrain-{spec.run_id}-{spec.attempt}"
@@ -53,7 +55,10 @@ class BarrierJob:
         return self.is_done()
 
     def cancel(self) -> None:
-        self._spark.interruptTag(self._tag)
+        if self._is_connect:
+            self._spark.interruptTag(self._tag)
+        else:
+            self._spark.sparkContext.cancelJobsWithTag(self._tag)
 
     def answers(self) -> list[Answer]:
         """What the nodes handed back, in the order of the nodes."""
@@ -68,14 +73,16 @@ class BarrierJob:
     def _work(self) -> None:
         num_nodes = len(self._spec.nodes)
         try:
-            self._spark.addTag(self._tag)
+            # A classic session takes tags too, but does not find its jobs by them.
+            tagged: Any = self._spark if self._is_connect else self._spark.sparkContext
+            (tagged.addTag if self._is_connect else tagged.addJobTag)(self._tag)
             try:
                 stage = self._spark.range(0, num_nodes, 1, num_nodes).mapInArrow(
                     AgentTask(self._spec), SCHEMA, barrier=True
                 )
                 self._rows = stage.collect()
             finally:
-                self._spark.removeTag(self._tag)
+                (tagged.removeTag if self._is_connect else tagged.removeJobTag)(self._tag)
         except Exception as error:
             self.error = error
         finally:

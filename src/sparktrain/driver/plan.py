@@ -112,7 +112,7 @@ def check_numbers(num_workers: Any, max_restarts: Any, timeout_s: Any) -> None:
             advice="Expected a whole number, 0 for none.",
         )
     is_number = isinstance(timeout_s, (int, float)) and not isinstance(timeout_s, bool)
-    if timeout_s is not None and not (is_number and timeout_s > 0):
+    if timeout_s is not None and not (is_number and 0 < timeout_s < float("inf")):
         raise ConfigError(
             problem=f"run() got timeout_s={timeout_s!r}.",
             advice="Expected a number of seconds above zero, or None for no limit.",
@@ -189,11 +189,13 @@ def resolve_run_dir(run_dir: str | os.PathLike[str] | None, runs_dir: str, run_i
             advice="Expected a path as text.",
         )
     wished = re.sub(r"^file:(//(?=/))?", "", os.fspath(folder))
-    if not wished:
-        raise ConfigError(problem="The run directory is an empty path.", advice="Name a folder.")
+    if not wished or "\0" in wished:
+        raise ConfigError(
+            problem=f"The run directory {folder!r} is no path.", advice="Name a folder."
+        )
     if _SCHEME.match(wished) or wished.startswith("//"):
         raise ConfigError(
-            problem=f"The run directory {wished!r} is not a path of the file system.",
+            problem=f"The run directory {folder!r} is not a path of the file system.",
             advice="TensorFlow writes checkpoints and events to paths only: use a path that all"
             " hosts share (NFS, a mounted bucket), and copy from there.",
         )

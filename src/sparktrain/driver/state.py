@@ -94,7 +94,7 @@ def close_link(snapshot: Snapshot, node: str, attempt: int) -> Snapshot:
     known = snapshot.nodes.get(node)
     if known is None or attempt != snapshot.attempt or known.status in ("failed", "done"):
         return snapshot
-    return replace(snapshot, lost=(*snapshot.lost, node))
+    return replace(snapshot, lost=tuple(dict.fromkeys((*snapshot.lost, node))))
 
 
 def add_metrics(
@@ -126,22 +126,29 @@ def pick_cause(snapshot: Snapshot, reported: Failure | None, spark_error: str) -
             node=name,
             host=known.host if known else "",
             kind="lost",
-            what=f"its Spark executor was lost: {_reason(spark_error)}",
+            what=_reason(spark_error),
         )
     echoes = [failure for failure in snapshot.failures if failure.kind != "ended"]
     return echoes[0] if echoes else reported
 
 
+#: How Spark says that a task is gone with its process, and what we say.
+_LOSSES = {
+    "ExecutorLostFailure": "its Spark executor was lost",
+    "Python worker exited unexpectedly": "its Python worker in Spark was killed",
+}
+
+
 def is_lost_executor(text: str) -> bool:
-    return "ExecutorLostFailure" in text or "Python worker exited unexpectedly" in text
+    return any(mark in text for mark in _LOSSES)
 
 
 def _reason(text: str) -> str:
     for line in text.splitlines():
-        if "ExecutorLostFailure" in line or "Python worker exited unexpectedly" in line:
-            start = max(line.find("ExecutorLostFailure"), 0)
-            return line[start : start + 300].strip().rstrip(".")
-    return "no reason given"
+        for mark, what in _LOSSES.items():
+            if mark in line:
+                return f"{what}: {line[line.index(mark) :][:300].strip().rstrip('.')}"
+    return "it vanished"
 
 
 def may_restart(failure: Failure, num_left: int, on_error: bool) -> bool:

@@ -97,7 +97,7 @@ def _describe(error: BaseException) -> dict[str, Any]:
     if isinstance(error, _ResultError):
         frame.update(what_kind="result", what=str(error))
     elif isinstance(error, SystemExit):
-        code = error.code if isinstance(error.code, int) else int(error.code is not None)
+        code = int(error.code if isinstance(error.code, int) else error.code is not None)
         frame.update(
             what_kind="exit",
             exit_code=code,

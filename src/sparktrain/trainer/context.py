@@ -138,6 +138,11 @@ class Context:
                     advice="Expected numbers only.",
                 ) from error
         if "epoch" in values:
+            if not values["epoch"].is_integer():
+                raise ConfigError(
+                    problem=f"ctx.report() got epoch={values['epoch']}.",
+                    advice="Expected a whole number.",
+                )
             values["epoch"] = int(values["epoch"])
         if self.rank:
             return

@@ -27,6 +27,7 @@ def export_model(model: Any, run_dir: Path, format: str, rank: int | None) -> st
         return str(target)
     run_dir.mkdir(parents=True, exist_ok=True)
     partial = run_dir / f"partial-{rank}-{_NAMES[format]}"
+    _remove(partial)  # of an attempt that was killed
     try:
         _save(model, partial, format)
         if rank == 0:
@@ -34,11 +35,15 @@ def export_model(model: Any, run_dir: Path, format: str, rank: int | None) -> st
                 shutil.rmtree(target)
             partial.rename(target)
     finally:
-        if partial.is_dir():
-            shutil.rmtree(partial, ignore_errors=True)
-        else:
-            partial.unlink(missing_ok=True)
+        _remove(partial)
     return str(target)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def _is_keras_3(model: Any) -> bool:

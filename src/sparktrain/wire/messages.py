@@ -41,6 +41,13 @@ def _is_failure(value: object) -> bool:
     )
 
 
+def _is_differences(value: object) -> bool:
+    return isinstance(value, dict) and all(
+        isinstance(holders, dict) and all(_is_lines(names) for names in holders.values())
+        for holders in value.values()
+    )
+
+
 def _maybe(check: Callable[[object], bool]) -> Callable[[object], bool]:
     return lambda value: value is None or check(value)
 
@@ -48,12 +55,12 @@ def _maybe(check: Callable[[object], bool]) -> Callable[[object], bool]:
 #: The fields of spec.Failure as they arrive.
 _FAILURE_CHECKS: Checks = {
     **dict.fromkeys(("node", "host", "kind", "what"), _is_text),
-    "exit_code": _maybe(_is_number),
+    "exit_code": _maybe(lambda value: isinstance(value, int) and not isinstance(value, bool)),
     "signal": _maybe(_is_count),
-    "traceback": _maybe(_is_text),
-    "tail": _maybe(_is_lines),
-    "is_echo": _maybe(lambda value: isinstance(value, bool)),
-    "differences": _maybe(lambda value: isinstance(value, dict)),
+    "traceback": _is_text,
+    "tail": _is_lines,
+    "is_echo": lambda value: isinstance(value, bool),
+    "differences": _maybe(_is_differences),
 }
 
 
