@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
-from sparktrain.driver import state
+from sparktrain.driver import display, state
 from sparktrain.driver.display import Display, LiveDisplay, PlainDisplay, make_display
 from sparktrain.driver.plan import Plan
 from sparktrain.settings import Settings
@@ -34,8 +36,10 @@ def make_plan(progress: str = "auto") -> Plan:
     ("progress", "terminal", "cls"),
     [
         ("off", "1", Display),
+        ("off", "", Display),
         ("plain", "1", PlainDisplay),
-        ("live", "", LiveDisplay),
+        ("live", "1", LiveDisplay),
+        ("live", "", PlainDisplay),
         ("auto", "1", LiveDisplay),
         ("auto", "", PlainDisplay),
     ],
@@ -50,9 +54,21 @@ def test_the_display_is_chosen_by_the_setting_and_the_terminal(
     assert type(make_display(make_plan(progress))) is cls
 
 
+@pytest.mark.parametrize(
+    ("progress", "cls"),
+    [("live", LiveDisplay), ("auto", LiveDisplay), ("plain", PlainDisplay), ("off", Display)],
+)
+def test_a_notebook_can_be_redrawn_without_a_terminal(
+    progress: str, cls: type[Display], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    notebook = functools.partial(Console, force_jupyter=True, force_terminal=False)
+    monkeypatch.setattr(display, "Console", notebook)
+    assert type(make_display(make_plan(progress))) is cls
+
+
 def test_everything_goes_to_standard_error(capsys: pytest.CaptureFixture[str]) -> None:
-    with make_display(make_plan("plain")) as display:
-        display.update(state.start_run("r1", make_nodes(2)), [(CHIEF, "hello")])
+    with make_display(make_plan("plain")) as shown:
+        shown.update(state.start_run("r1", make_nodes(2)), [(CHIEF, "hello")])
     out, err = capsys.readouterr()
     assert out == ""
     assert "chief:0 hello\n" in err

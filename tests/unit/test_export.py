@@ -126,13 +126,13 @@ def test_a_later_export_takes_the_place_of_an_earlier_one(tmp_path: Path, format
     assert not (path.is_dir() and (path / "of the first").exists())
 
 
-@pytest.mark.xfail(strict=True, reason="export_model does not clear what a killed one left")
 def test_what_a_killed_export_left_does_not_get_into_the_model(tmp_path: Path) -> None:
     killed = tmp_path / "partial-0-saved_model"
     killed.mkdir()
     (killed / "of the killed one").write_text("x")
     path = Path(export_model(Model(), tmp_path, "saved_model", 0))
     assert names(path) == ["saved_model.pb", "variables"]
+    assert names(tmp_path) == ["saved_model"]
 
 
 @FORMATS

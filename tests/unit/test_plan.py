@@ -69,6 +69,8 @@ def plan_run(spark: Any, **changes: Any) -> plan_module.Plan:
         ("timeout_s", -1.5),
         ("timeout_s", "60"),
         ("timeout_s", float("nan")),
+        ("timeout_s", float("inf")),
+        ("timeout_s", True),
     ],
 )
 def test_numbers_that_cannot_be_are_refused_by_name_and_value(name: str, value: Any) -> None:

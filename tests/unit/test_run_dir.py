@@ -39,10 +39,11 @@ def test_a_file_url_of_another_host_is_refused() -> None:
         resolve_run_dir("file://host/x", "runs", "r1")
 
 
-@pytest.mark.parametrize("empty", ["", "file:"])
-def test_an_empty_path_is_refused(empty: str) -> None:
-    for run_dir, runs_dir in ((empty, "runs"), (None, empty)):
-        with pytest.raises(ConfigError, match=r"is an empty path\. Name a folder\."):
+@pytest.mark.parametrize("wrong", ["", "file:", "\0", "/runs/a\0b", "file:/runs/a\0b"])
+def test_text_that_is_no_path_is_refused(wrong: str) -> None:
+    expected = f"The run directory {wrong!r} is no path. Name a folder."
+    for run_dir, runs_dir in ((wrong, "runs"), (None, wrong)):
+        with pytest.raises(ConfigError, match=re.escape(expected)):
             resolve_run_dir(run_dir, runs_dir, "r1")
 
 

@@ -164,6 +164,9 @@ def test_a_lost_executor_without_a_broken_link_is_still_a_loss() -> None:
     cause = pick_cause(start(), None, "Python worker exited unexpectedly (crashed)")
     assert cause is not None
     assert (cause.node, cause.kind) == ("a node", "lost")
+    assert cause.what == (
+        "its Python worker in Spark was killed: Python worker exited unexpectedly (crashed)"
+    )
 
 
 def test_an_echo_is_the_cause_when_there_is_nothing_better() -> None:

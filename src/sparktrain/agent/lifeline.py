@@ -61,8 +61,10 @@ def find_connections() -> list[int]:
         with contextlib.suppress(OSError):
             if not stat.S_ISSOCK(os.fstat(number).st_mode):
                 continue
-            copy = socket.socket(fileno=os.dup(number))
-            with copy:
+            # A default timeout in this process would turn the connection itself non-blocking.
+            is_blocking = os.get_blocking(number)
+            with socket.socket(fileno=os.dup(number)) as copy:
+                os.set_blocking(number, is_blocking)
                 copy.getpeername()
             found.append(number)
     return found

@@ -54,6 +54,7 @@ def make_timeout(snapshot: state.Snapshot, plan: Plan, record: RunRecord) -> Run
         "waiting": "the node had not come up",
         "returned": "the run was not over, although all functions had returned,",
         "done": "the run was not over, although all functions had returned,",
+        "failed": "the function had failed with its peers",
     }.get(node.status, "the function was still running")
     where = node.progress
     step = f", at epoch {where.epoch} step {where.step}" if where.epoch else ""

@@ -51,7 +51,7 @@ class Plan:
             run_dir=str(self.run_dir),
             function=self.function,
             env=dict(self.env),
-            python_path=tuple(str(Path(entry).resolve()) for entry in sys.path if entry),
+            python_path=find_own_path(sys.path),
             driver_versions={"sparktrain": __version__},
             distribution=self.settings.distribution,
             kept_log_lines=self.settings.kept_log_lines,
@@ -95,6 +95,15 @@ def make_plan(
     )
 
 
+def find_own_path(entries: list[str]) -> tuple[str, ...]:
+    """Import path of the user's own code: what is not part of this Python's installation."""
+    homes = (Path(sys.prefix).resolve(), Path(sys.base_prefix).resolve())
+    found = [Path(entry).resolve() for entry in entries]
+    return tuple(
+        str(entry) for entry in found if not any(entry.is_relative_to(home) for home in homes)
+    )
+
+
 def make_run_id() -> str:
     now = datetime.datetime.now()
     return f"{now:%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
@@ -112,7 +121,7 @@ def check_numbers(num_workers: Any, max_restarts: Any, timeout_s: Any) -> None:
             advice="Expected a whole number, 0 for none.",
         )
     is_number = isinstance(timeout_s, (int, float)) and not isinstance(timeout_s, bool)
-    if timeout_s is not None and not (is_number and 0 < timeout_s < float("inf")):
+    if timeout_s is not None and not (is_number and 0 < timeout_s < 1e9):
         raise ConfigError(
             problem=f"run() got timeout_s={timeout_s!r}.",
             advice="Expected a number of seconds above zero, or None for no limit.",

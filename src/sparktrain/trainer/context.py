@@ -59,6 +59,9 @@ class Context:
         self.run_dir = run_dir
         self.checkpoint_dir = str(Path(run_dir) / "checkpoints")
         self.log_dir = str(Path(run_dir) / "tensorboard")
+        #: Rows and steps of finished epochs, over all calls of fit.
+        self.rows_done = 0
+        self.steps_done = 0
         self._link = link
         self._distributed = distributed
         self._strategy: Any = None

@@ -24,8 +24,6 @@ def make_progress_callback(keras: Any, context: Context) -> Any:
         def __init__(self) -> None:
             super().__init__()
             self._epoch = 0
-            self._total_rows = 0
-            self._total_steps = 0
             self._rows_known = True
             self._sent_at = 0.0
             #: Time, rows and steps from which the speed is taken.
@@ -54,8 +52,8 @@ def make_progress_callback(keras: Any, context: Context) -> Any:
             # The speed of the whole epoch, without its validation.
             self._last = (time.monotonic() - self._seconds_trained(), 0, 0)
             self._send(logs or {}, rows, ended=True)
-            self._total_rows += rows or 0
-            self._total_steps += self._steps_in_epoch
+            context.rows_done += rows or 0
+            context.steps_done += self._steps_in_epoch
             if context.is_chief:
                 context.report(epoch=epoch + 1, **_numbers(logs or {}))
 
@@ -79,8 +77,8 @@ def make_progress_callback(keras: Any, context: Context) -> Any:
                 examples_per_s=(rows - rows_then) / seconds
                 if rows is not None and rows > rows_then
                 else None,
-                rows=None if rows is None else self._total_rows + rows,
-                total_steps=self._total_steps + steps,
+                rows=None if rows is None else context.rows_done + rows,
+                total_steps=context.steps_done + steps,
                 ended=ended,
             )
             self._sent_at = now
