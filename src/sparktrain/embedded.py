@@ -16,6 +16,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -41,6 +42,7 @@ appender.console.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n
 """
 
 _home: Path | None = None
+_creating = threading.Lock()
 
 
 def session(
@@ -50,7 +52,7 @@ def session(
     executor_memory_mb: int = 1024,
     conf: dict[str, str] | None = None,
 ) -> SparkSession:
-    """The embedded Spark session; the active one if there is one already.
+    """The embedded Spark session; the one this process has already, as it is, if there is one.
 
     Args:
         num_executors: Executors, each a process. Defaults to 2.
@@ -62,14 +64,37 @@ def session(
     Raises:
         SessionError: No Java, one that is too old, or too little memory.
     """
-    from pyspark.sql import SparkSession
+    with _creating:
+        found = find_session()
+        if found is not None:
+            return found
+        return _create(num_executors, executor_cores, executor_memory_mb, conf or {})
+
+
+def find_session() -> SparkSession | None:
+    """The session of this process, also from a thread that has not used it yet."""
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession, is_remote
 
     active = SparkSession.getActiveSession()
     if active is not None:
         return active
+    if is_remote():
+        from pyspark.sql.connect.session import SparkSession as RemoteSession
+
+        remote: Any = RemoteSession
+        return getattr(remote, "_default_session", None)
+    if SparkContext._active_spark_context is not None:
+        return SparkSession.builder.getOrCreate()
+    return None
+
+
+def _create(
+    num_executors: int, executor_cores: int, executor_memory_mb: int, conf: dict[str, str]
+) -> SparkSession:
     check_java(find_java(os.environ), MIN_JAVA)
     check_memory(num_executors, executor_memory_mb, find_available_memory_mb())
-    spark = _start(num_executors, executor_cores, executor_memory_mb, conf or {})
+    spark = _start(num_executors, executor_cores, executor_memory_mb, conf)
     _wait_for_executors(spark, num_executors * executor_cores)
     return spark
 

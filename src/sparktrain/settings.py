@@ -76,7 +76,7 @@ class Settings:
         " are dropped and counted.",
     )
     max_result_bytes: int = _row(
-        256 * 1024 * 1024, "The largest pickled return value that is sent back to the driver."
+        64 * 1024 * 1024, "The largest pickled return value that is sent back to the driver."
     )
 
 

@@ -74,7 +74,7 @@ class RunSpec:
     driver_versions: Mapping[str, str] = field(default_factory=dict)
     distribution: str = "auto"
     kept_log_lines: int = 10_000
-    max_result_bytes: int = 256 * 1024 * 1024
+    max_result_bytes: int = 64 * 1024 * 1024
     control: ControlAddress | None = None
 
     @property

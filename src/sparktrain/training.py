@@ -109,11 +109,6 @@ def run(
 
 
 def _find_session(num_nodes: int) -> SparkSession:
-    from pyspark.sql import SparkSession
-
-    active = SparkSession.getActiveSession()
-    if active is not None:
-        return active
     from sparktrain.embedded import session
 
     return session(num_executors=max(2, num_nodes))

@@ -142,9 +142,13 @@ def test_sigkill_of_an_agent(spark: Any, tmp_path: Path) -> None:
     def train(ctx: Any) -> None:
         import os
         import signal
+        import subprocess
+        import sys
         import time
 
         print("alive")
+        sleeper = "import time; time.sleep(600)"
+        subprocess.Popen([sys.executable, "-c", sleeper, "sparktrain.trainer"])
         time.sleep(1)
         if ctx.rank == 1:
             Path(ctx.args["moment"]).write_text(str(time.time()))
@@ -196,6 +200,9 @@ def test_ctrl_c_in_the_driver(spark: Any, tmp_path: Path) -> None:
         from pathlib import Path
 
         Path(ctx.args["up"]).touch()
+        while not ctx.should_stop:
+            time.sleep(0.05)
+        print("asked to stop")
         time.sleep(600)
 
     up = tmp_path / "up"
@@ -215,8 +222,38 @@ def test_ctrl_c_in_the_driver(spark: Any, tmp_path: Path) -> None:
             )
     finally:
         thread.join()
+    assert "asked to stop" in (tmp_path / "logs/chief-0.log").read_text()
     # The session is still of use.
     assert st.run(lambda ctx: ctx.rank, num_workers=2, spark=spark, **ALONE).value == 0
+
+
+def test_run_that_ends_before_its_job_is_submitted(spark: Any, tmp_path: Path) -> None:
+    with pytest.raises(st.RunTimeoutError):
+        st.run(
+            lambda ctx: __import__("time").sleep(600),
+            num_workers=2,
+            spark=spark,
+            run_dir=tmp_path,
+            timeout_s=0.01,
+            stop_grace_s=0,
+            **ALONE,
+        )
+    assert not spark.sparkContext.statusTracker().getActiveJobsIds()
+
+
+@pytest.mark.parametrize("kind", ["bad text", "long text"])
+def test_exception_with_an_awkward_text(spark: Any, tmp_path: Path, kind: str) -> None:
+    def train(ctx: Any) -> None:
+        class AwkwardError(Exception):
+            def __str__(self) -> str:
+                return "x" * 10_000_000 if kind == "long text" else 1 / 0  # type: ignore
+
+        raise AwkwardError
+
+    with pytest.raises(st.NodeFailedError, match="AwkwardError") as caught:
+        st.run(train, num_workers=1, spark=spark, run_dir=tmp_path, **ALONE)
+    assert "raise AwkwardError" in caught.value.traceback
+    assert len(str(caught.value)) < 200_000
 
 
 def test_function_that_cannot_be_pickled(spark: Any, tmp_path: Path) -> None:

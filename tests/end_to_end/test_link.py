@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import socket
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +64,7 @@ def speak(ctx: Any) -> str:
     for number in range(50):
         print(f"line {number}")
     ctx.report(epoch=1, loss=0.25)
+    time.sleep(8)
     return "done"
 
 
@@ -74,7 +76,10 @@ def test_run_without_any_link(spark: Any, tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(
         spark_facts, "find_driver_address", lambda spark: ("127.0.0.1", "127.0.0.2")
     )
-    result = st.run(speak, num_workers=2, spark=spark, run_dir=tmp_path, **ALONE)
+    # The nodes are up although nobody hears of it.
+    result = st.run(
+        speak, num_workers=2, spark=spark, run_dir=tmp_path, launch_timeout_s=6, **ALONE
+    )
     assert result.value == "done" and result.metrics == [{"epoch": 1, "loss": 0.25}]
     # What could not be sent came back with the result.
     assert (tmp_path / "logs/worker-0.log").read_text().splitlines()[-1] == "line 49"
@@ -146,6 +151,46 @@ def test_link_that_is_cut(spark: Any, tmp_path: Path, monkeypatch: pytest.Monkey
     assert result.value == "done" and result.metrics == [{"epoch": 1, "loss": 0.5}]
     log = (tmp_path / "logs/chief-0.log").read_text()
     assert "before the cut" in log and "after the cut 999" in log
+
+
+def test_more_lines_than_the_link_can_carry_all_arrive(spark: Any, tmp_path: Path) -> None:
+    def train(ctx: Any) -> None:
+        for number in range(100_000):
+            print(number)
+
+    st.run(train, num_workers=2, spark=spark, run_dir=tmp_path, kept_log_lines=1000, **ALONE)
+    for name in ("chief-0", "worker-0"):
+        lines = (tmp_path / f"logs/{name}.log").read_text().splitlines()
+        assert lines == [str(number) for number in range(100_000)]
+
+
+def test_connection_that_an_earlier_task_left_open(spark: Any, tmp_path: Path) -> None:
+    """Python workers are used again: what is open in them need not be Spark's."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    port = listener.getsockname()[1]
+
+    def leave_open(batches: Any) -> Any:
+        import builtins
+        import socket
+
+        builtins.left_open = socket.create_connection(("127.0.0.1", port))  # type: ignore
+        yield from batches
+
+    accepted: list[socket.socket] = []
+    acceptor = threading.Thread(target=lambda: accepted.extend(listener.accept()[0] for _ in "ab"))
+    acceptor.start()
+    spark.range(0, 2, 1, 2).mapInArrow(leave_open, "id long", barrier=True).collect()
+    acceptor.join()
+    closer = threading.Timer(3.0, lambda: [end.close() for end in accepted])
+    closer.start()
+    try:
+        result = st.run(
+            lambda ctx: time.sleep(5), num_workers=2, spark=spark, run_dir=tmp_path, **ALONE
+        )
+        assert [node.exit for node in result.nodes] == [0, 0]
+    finally:
+        closer.join()
+        listener.close()
 
 
 def test_time_out_without_any_link(

@@ -82,6 +82,65 @@ def test_killed_worker_in_epoch_three_of_five(spark: Any, tmp_path: Path) -> Non
     assert [(node.rows, node.steps, node.exit) for node in whole.nodes] == [(160, 40, 0)] * 2
 
 
+def test_lost_behind_the_first_of_two_fits(spark: Any, tmp_path: Path) -> None:
+    """The first fit is not done again, and each fit has its own rows."""
+
+    def train(ctx: Any) -> dict[str, Any]:
+        import os
+        import signal
+
+        import keras
+        import numpy as np
+
+        keras.utils.set_random_seed(3)
+        model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+        model.compile("sgd", "mse")
+        options: dict[str, Any] = {"verbose": 0, "batch_size": np.int64(4)}
+        data = np.ones((8, 2)), np.ones(8)
+        model.fit(*data, epochs=3, callbacks=ctx.callbacks(), **options)
+        marker = Path(ctx.run_dir, "killed")
+        if not marker.exists():
+            marker.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        steps = int(model.optimizer.iterations.numpy())
+        model.fit(*data, epochs=np.int64(2), callbacks=ctx.callbacks(), **options)
+        return {"steps": steps, "all_steps": int(model.optimizer.iterations.numpy())}
+
+    result = st.run(
+        train, num_workers=1, spark=spark, run_dir=tmp_path, max_restarts=1, progress=False
+    )
+    assert result.value == {"steps": 6, "all_steps": 10}
+    rows = [(row.get("fit"), row["epoch"]) for row in result.metrics]
+    assert rows == [(None, 1), (None, 2), (None, 3), (2, 1), (2, 2)]
+    assert "resumed behind epoch 3" in (tmp_path / "logs/chief-0.log").read_text()
+
+
+def test_unfinished_run_is_gone_on_with_by_hand(spark: Any, tmp_path: Path) -> None:
+    def train(ctx: Any) -> int:
+        import keras
+        import numpy as np
+
+        class Fail(keras.callbacks.Callback):  # type: ignore[misc]
+            def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+                if epoch == 2 and ctx.args == "fail":
+                    raise RuntimeError("not this time")
+
+        model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+        model.compile("sgd", "mse")
+        data = np.ones((8, 2)), np.ones(8)
+        model.fit(*data, epochs=4, verbose=0, batch_size=4, callbacks=ctx.callbacks(Fail()))
+        return int(model.optimizer.iterations.numpy())
+
+    common: dict[str, Any] = {"num_workers": 1, "spark": spark, "progress": False}
+    with pytest.raises(st.NodeFailedError, match="not this time"):
+        st.run(train, args="fail", run_dir=tmp_path, **common)
+    second = st.run(train, run_dir=tmp_path, **common)
+    assert second.value == 8 and [row["epoch"] for row in second.metrics] == [1, 2, 3, 4]
+    # The run is complete: the next one in the same folder starts anew.
+    third = st.run(train, run_dir=tmp_path, **common)
+    assert third.value == 8 and [row["epoch"] for row in third.metrics] == [1, 2, 3, 4]
+
+
 def make_counter(fail: str) -> Any:
     def train(ctx: Any) -> int:
         import os

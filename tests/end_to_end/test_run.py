@@ -165,3 +165,19 @@ def test_active_session_and_new_run_directory_by_default(spark: Any) -> None:
     second = st.run(lambda ctx: 2, num_workers=1, **ALONE)
     assert first.run_dir != second.run_dir
     assert {Path(first.run_dir).parent, Path(second.run_dir).parent} == {runs_dir}
+
+
+def test_two_runs_at_once_from_other_threads(spark: Any) -> None:
+    from concurrent.futures import ThreadPoolExecutor
+
+    before = dict(spark.sparkContext.getConf().getAll())
+    master = spark.conf.get("spark.master")
+    with ThreadPoolExecutor(2) as pool:
+        # No session given: it is found, and left as it is.
+        runs = [
+            pool.submit(st.run, lambda ctx: ctx.args, num_workers=1, args=number, **ALONE)
+            for number in (1, 2)
+        ]
+        assert [run.result().value for run in runs] == [1, 2]
+    assert spark.conf.get("spark.master") == master
+    assert dict(spark.sparkContext.getConf().getAll()) == before

@@ -9,7 +9,13 @@ import pytest
 from rich.console import Console
 
 from sparktrain.driver import display, state
-from sparktrain.driver.display import Display, LiveDisplay, PlainDisplay, make_display
+from sparktrain.driver.display import (
+    Display,
+    GuardedDisplay,
+    LiveDisplay,
+    PlainDisplay,
+    make_display,
+)
 from sparktrain.driver.plan import Plan
 from sparktrain.settings import Settings
 from sparktrain.spec import make_nodes
@@ -51,7 +57,7 @@ def test_the_display_is_chosen_by_the_setting_and_the_terminal(
         monkeypatch.delenv(name, raising=False)
     if terminal:
         monkeypatch.setenv("FORCE_COLOR", terminal)
-    assert type(make_display(make_plan(progress))) is cls
+    assert type(make_display(make_plan(progress)).inner) is cls
 
 
 @pytest.mark.parametrize(
@@ -63,7 +69,7 @@ def test_a_notebook_can_be_redrawn_without_a_terminal(
 ) -> None:
     notebook = functools.partial(Console, force_jupyter=True, force_terminal=False)
     monkeypatch.setattr(display, "Console", notebook)
-    assert type(make_display(make_plan(progress))) is cls
+    assert type(make_display(make_plan(progress)).inner) is cls
 
 
 def test_everything_goes_to_standard_error(capsys: pytest.CaptureFixture[str]) -> None:
@@ -72,3 +78,22 @@ def test_everything_goes_to_standard_error(capsys: pytest.CaptureFixture[str]) -
     out, err = capsys.readouterr()
     assert out == ""
     assert "chief:0 hello\n" in err
+
+
+class BrokenDisplay(Display):
+    """Fails as rich does when the reader of its pipe is gone."""
+
+    def update(self, snapshot: state.Snapshot, shown: list[display.Shown]) -> None:
+        raise SystemExit(1)
+
+    def note(self, text: str) -> None:
+        raise AssertionError("nothing may be shown behind the first failure")
+
+
+def test_a_display_that_fails_is_silent_from_then_on() -> None:
+    plan = make_plan()
+    console = Console(stderr=True)
+    with GuardedDisplay(plan, console, BrokenDisplay(plan, console)) as guarded:
+        guarded.update(state.start_run("r1", plan.nodes), [])
+        guarded.note("unseen")
+        guarded.finish(state.start_run("r1", plan.nodes), 0)

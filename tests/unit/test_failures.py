@@ -129,7 +129,7 @@ def test_a_log_is_named_only_where_there_is_one(record: RunRecord, tmp_path: Pat
 def test_the_failure_of_a_function_that_exits_can_be_told_to_the_driver(
     code: object, exit_code: int
 ) -> None:
-    told = _describe(SystemExit(code))
+    told = _describe(SystemExit(code), 1)
     failure = make_failure(told["what_kind"], what=told["what"], exit_code=told["exit_code"])
     back = from_dict(json.loads(json.dumps(Failed(failure=failure.to_dict()).to_dict())))
     assert isinstance(back, Failed)

@@ -2,7 +2,8 @@
 
 Spark ends a cancelled task by closing its connection to the Python worker, and leaves it to
 Python to find out with the next read or write. An agent waits for its trainer instead, so it
-must watch that connection: it is the only one the worker has when the task begins.
+must watch that connection. It is the worker's first one: whatever the user's code has opened
+in a worker that is used again came later.
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ _MAX_DESCRIPTORS = 1024
 
 
 class Lifeline:
-    """Calls on_gone once if a connection that this process has now is closed by its peer.
+    """Calls on_gone once if the first connection of this process is closed by its peer.
 
-    Use as a context manager, before opening connections of one's own.
+    Use as a context manager.
     """
 
     def __init__(self, on_gone: Callable[[], None]) -> None:
@@ -33,8 +34,8 @@ class Lifeline:
         self._thread = threading.Thread(target=self._watch, name="sparktrain-spark", daemon=True)
 
     def __enter__(self) -> Lifeline:
-        # Copies: the numbers of the originals could be given to other files meanwhile.
-        self._watched = [os.dup(number) for number in find_connections()]
+        # A copy: the number of the original could be given to another file meanwhile.
+        self._watched = [os.dup(number) for number in find_connections()[:1]]
         self._thread.start()
         return self
 

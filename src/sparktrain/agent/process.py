@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import os
 import signal
@@ -21,10 +22,10 @@ from sparktrain.wire import frames
 
 #: A line longer than this is cut into several: one endless line must not fill the memory.
 MAX_LINE_CHARS = 4096
-#: Texts in a failure are kept within one frame of the control link.
-MAX_TRACEBACK_CHARS, MAX_TAIL_CHARS = 60_000, 1000
+#: Lines in a failure are cut: all of it must fit one frame of the control link.
+MAX_TAIL_CHARS = 1000
 #: How long a trainer may take to shut down after its work is done.
-EXIT_TIMEOUT_S = 10.0
+EXIT_TIMEOUT_S = 5.0
 
 #: Spark's own variables are left out: among them is a secret, and the trainer is not Spark's.
 _HIDDEN_PREFIXES = ("SPARK_", "_SPARK_", "PYSPARK_", "_PYSPARK", "PYTHON_WORKER_", "PYTHON_DAEMON_")
@@ -103,16 +104,21 @@ class TrainerProcess:
 
     def __enter__(self) -> TrainerProcess:
         self._link, theirs = socket.socketpair()
-        with theirs:
+        # Closes with this process, however it ends: the trainer's watchdog waits for it.
+        watched, self._alive = os.pipe()
+        try:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "sparktrain.trainer", str(theirs.fileno())],
+                [sys.executable, "-m", "sparktrain.trainer", str(theirs.fileno()), str(watched)],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
-                pass_fds=[theirs.fileno()],
+                pass_fds=[theirs.fileno(), watched],
                 env=dict(self._env),
                 start_new_session=True,
             )
+        finally:
+            theirs.close()
+            os.close(watched)
         for name, work in (
             ("output", self._read_output),
             ("frames", self._read_frames),
@@ -128,6 +134,7 @@ class TrainerProcess:
         for thread in self._threads:
             thread.join(5.0)
         self._link.close()
+        os.close(self._alive)
         if self._process.stdout is not None:
             self._process.stdout.close()
 
@@ -164,8 +171,13 @@ class TrainerProcess:
     def exit(self) -> int | None:
         """Lets a trainer whose function has returned shut down; returns its exit code."""
         self.send({"kind": "exit"})
-        with contextlib.suppress(subprocess.TimeoutExpired):
+        try:
             self._process.wait(EXIT_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            self._on_line(
+                f"sparktrain: the process was still there {EXIT_TIMEOUT_S:g} s after its function"
+                " returned, most often because of threads or processes it left running; ended"
+            )
         self.kill()
         return self._process.wait(EXIT_TIMEOUT_S)
 
@@ -174,9 +186,10 @@ class TrainerProcess:
         if stream is None:
             return
         pending = ""
+        decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
         with contextlib.suppress(OSError, ValueError):
             while chunk := os.read(stream.fileno(), 65536):
-                pending += chunk.decode(errors="replace").replace("\r\n", "\n").replace("\r", "\n")
+                pending += decoder.decode(chunk).replace("\r\n", "\n")
                 *lines, pending = pending.split("\n")
                 for line in lines:
                     self._emit(line)
@@ -187,9 +200,10 @@ class TrainerProcess:
             self._emit(pending)
 
     def _emit(self, line: str) -> None:
-        for start in range(0, max(len(line), 1), MAX_LINE_CHARS):
-            piece = line[start : start + MAX_LINE_CHARS]
-            if piece.strip():
+        # What was written over on a terminal becomes a line of its own.
+        for part in [part for part in line.split("\r") if part] or [""]:
+            for start in range(0, max(len(part), 1), MAX_LINE_CHARS):
+                piece = part[start : start + MAX_LINE_CHARS]
                 self._tail.append(piece)
                 self._on_line(piece)
 
@@ -204,7 +218,9 @@ class TrainerProcess:
                     self.returned = values
                     self._settled.set()
                 else:
-                    self._on_frame(values)
+                    # Watching must not break the work: a frame nobody understands is dropped.
+                    with contextlib.suppress(Exception):
+                        self._on_frame(values)
 
     def _await_exit(self) -> None:
         self._process.wait()
@@ -226,9 +242,9 @@ class TrainerProcess:
             return Failure(
                 **base,
                 kind=str(error["what_kind"]),
-                what=str(error["what"])[:MAX_TAIL_CHARS],
+                what=str(error["what"]),
                 exit_code=error.get("exit_code"),
-                traceback=str(error.get("traceback", ""))[-MAX_TRACEBACK_CHARS:],
+                traceback=str(error.get("traceback", "")),
                 is_echo=bool(error.get("is_echo")),
             )
         if code < 0:

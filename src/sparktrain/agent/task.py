@@ -188,7 +188,6 @@ class Agent:
             "index": self._node.index,
             "num_workers": spec.num_workers,
             "run_id": spec.run_id,
-            "attempt": spec.attempt,
             "run_dir": spec.run_dir,
             "needs_strategy": spec.needs_strategy,
             "max_result_bytes": spec.max_result_bytes,
@@ -204,6 +203,8 @@ class Agent:
         known += [(card.node, card.versions) for card in cards]
         differences = rendezvous.find_differences(known)
         if differences:
+            interpreters = [(card.node, {"interpreter": card.executable}) for card in cards]
+            differences |= rendezvous.find_differences(interpreters)
             self._fail(
                 Failure(
                     node=self._node.name,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import runpy
 import sys
 from pathlib import Path
@@ -165,6 +166,8 @@ def connect(master: str) -> SparkSession:
     """A session for a master URL, or for sc:// a Spark Connect one."""
     from pyspark.sql import SparkSession
 
+    if master.startswith("local"):  # the executors are on this machine: the same Python will do
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName("sparktrain")
     is_remote = master.startswith("sc://")
     return (builder.remote(master) if is_remote else builder.master(master)).getOrCreate()

@@ -6,7 +6,7 @@ Everything goes to standard error, so that standard output stays the user's.
 from __future__ import annotations
 
 import time
-from typing import Literal
+from typing import Any, Literal
 
 from rich.console import Console
 from rich.live import Live
@@ -23,13 +23,14 @@ Shown = tuple[str, str | Progress]
 _COLORS = ("cyan", "green", "magenta", "yellow", "blue", "bright_red")
 
 
-def make_display(plan: Plan) -> Display:
+def make_display(plan: Plan) -> GuardedDisplay:
     """The display that the settings and the terminal ask for."""
     kind = plan.settings.progress
     console = Console(stderr=True, highlight=False, soft_wrap=True)
     if kind in ("auto", "live"):  # rows need a screen to be redrawn on
         kind = "live" if console.is_terminal or console.is_jupyter else "plain"
-    return {"live": LiveDisplay, "plain": PlainDisplay, "off": Display}[kind](plan, console)
+    inner = {"live": LiveDisplay, "plain": PlainDisplay, "off": Display}[kind](plan, console)
+    return GuardedDisplay(plan, console, inner)
 
 
 class Display:
@@ -57,6 +58,37 @@ class Display:
 
     def finish(self, snapshot: Snapshot, num_restarts: int) -> None:
         """Called once, when the run is over and well."""
+
+
+class GuardedDisplay(Display):
+    """Passes everything on until it fails, then shows nothing: a closed pipe must not end a run."""
+
+    def __init__(self, plan: Plan, console: Console, inner: Display) -> None:
+        super().__init__(plan, console)
+        #: What really shows; the silent one after a failure.
+        self.inner = inner
+
+    def __enter__(self) -> Display:
+        self._try("__enter__")
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._try("__exit__", *exc)
+
+    def update(self, snapshot: Snapshot, shown: list[Shown]) -> None:
+        self._try("update", snapshot, shown)
+
+    def note(self, text: str) -> None:
+        self._try("note", text)
+
+    def finish(self, snapshot: Snapshot, num_restarts: int) -> None:
+        self._try("finish", snapshot, num_restarts)
+
+    def _try(self, name: str, *args: Any) -> None:
+        try:
+            getattr(self.inner, name)(*args)
+        except (Exception, SystemExit):  # rich leaves with SystemExit when its pipe is closed
+            self.inner = Display(self._plan, self._console)
 
 
 class PlainDisplay(Display):

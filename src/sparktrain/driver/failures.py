@@ -79,9 +79,8 @@ def make_launch_timeout(
     return LaunchError(
         problem=f"Only {snapshot.num_joined} of {len(snapshot.nodes)} nodes came up within"
         f" {timeout_s:g} s; missing: {', '.join(missing)}.{known}",
-        advice="Most often other jobs of this Spark application hold the slots, or executors"
-        " cannot reach the driver. Wait for those jobs, or raise"
-        " spark.sparktrain.launchTimeoutS.",
+        advice="Most often other jobs of this Spark application hold the slots. Wait for"
+        " those jobs, or raise spark.sparktrain.launchTimeoutS.",
     )
 
 
@@ -106,4 +105,8 @@ def explain_spark_error(text: str) -> LaunchError:
 
 
 def _line(text: str) -> str:
-    return text.strip().splitlines()[0][:500].rstrip(".") if text.strip() else "no message"
+    """The line that says the most: the innermost cause, else the first that is not py4j's."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    causes = [line for line in lines if line.startswith("Caused by:")]
+    own = [line for line in lines if not line.startswith("An error occurred while calling")]
+    return (causes[-1:] or own or ["no message"])[0][:500].rstrip(".")

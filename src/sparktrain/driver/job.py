@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -38,6 +39,7 @@ class BarrierJob:
         self._on_done = on_done
         self._tag = f"sparktrain-{spec.run_id}-{spec.attempt}"
         self._rows: list[Any] = []
+        self._cancelled = False
         self._thread = InheritableThread(target=self._work, session=spark)
         self._thread.daemon = True
         #: What Spark raised, once the job is done.
@@ -55,35 +57,59 @@ class BarrierJob:
         return self.is_done()
 
     def cancel(self) -> None:
+        """Asks Spark to end the job; one that is not submitted yet never will be."""
+        self._cancelled = True
+        # Spark may be gone itself: then so is the job.
+        with contextlib.suppress(Exception):
+            if self._is_connect:
+                self._spark.interruptTag(self._tag)
+            else:
+                self._spark.sparkContext.cancelJobGroup(self._tag)
+
+    def is_running(self) -> bool | None:
+        """Whether Spark has started the tasks; None over Connect, which does not tell."""
         if self._is_connect:
-            self._spark.interruptTag(self._tag)
-        else:
-            self._spark.sparkContext.cancelJobsWithTag(self._tag)
+            return None
+        tracker = self._spark.sparkContext.statusTracker()
+        for job_id in tracker.getJobIdsForGroup(self._tag):
+            job = tracker.getJobInfo(job_id)
+            for stage_id in job.stageIds if job is not None else ():
+                stage = tracker.getStageInfo(stage_id)
+                if stage is not None and stage.numActiveTasks > 0:
+                    return True
+        return False
 
     def answers(self) -> list[Answer]:
         """What the nodes handed back, in the order of the nodes."""
         found: list[Answer] = []
+        chunks: list[list[bytes]] = []
         for row in sorted(self._rows, key=lambda row: (row.node, row.part)):
             if row.part == 0:
                 found.append(Answer(json.loads(bytes(row.payload))))
+                chunks.append([])
             else:
-                found[-1].value += bytes(row.payload)
+                chunks[-1].append(bytes(row.payload))
+        for answer, parts in zip(found, chunks, strict=True):
+            answer.value = b"".join(parts)
         return found
 
     def _work(self) -> None:
         num_nodes = len(self._spec.nodes)
         try:
-            # A classic session takes tags too, but does not find its jobs by them.
-            tagged: Any = self._spark if self._is_connect else self._spark.sparkContext
-            (tagged.addTag if self._is_connect else tagged.addJobTag)(self._tag)
-            try:
+            self._mark()
+            if not self._cancelled:
                 stage = self._spark.range(0, num_nodes, 1, num_nodes).mapInArrow(
                     AgentTask(self._spec), SCHEMA, barrier=True
                 )
                 self._rows = stage.collect()
-            finally:
-                (tagged.removeTag if self._is_connect else tagged.removeJobTag)(self._tag)
         except Exception as error:
             self.error = error
         finally:
             self._on_done()
+
+    def _mark(self) -> None:
+        """Gives the jobs of this thread a name to be cancelled by."""
+        if self._is_connect:
+            self._spark.addTag(self._tag)
+        else:
+            self._spark.sparkContext.setJobGroup(self._tag, f"sparktrain run {self._spec.run_id}")

@@ -17,7 +17,7 @@ from sparktrain.driver.job import Answer, BarrierJob
 from sparktrain.driver.monitor import Monitor
 from sparktrain.driver.plan import Plan, check_slots
 from sparktrain.driver.record import RunRecord
-from sparktrain.errors import LaunchError, ResultError
+from sparktrain.errors import LaunchError, ResourceError, ResultError
 from sparktrain.spec import Failure, NodeResult
 
 if TYPE_CHECKING:
@@ -71,6 +71,7 @@ def launch(spark: SparkSession, plan: Plan) -> Outcome:
                 "nodes": [dataclasses.asdict(node) for node in outcome.nodes],
             }
         )
+        record.remove_checkpoints()
         display.finish(monitor.snapshot, outcome.num_restarts)
         return outcome
 
@@ -108,11 +109,24 @@ class Launch:
             self._display.note(
                 f"{failure.node}: {failure.what}. Restart {attempt} of {self._plan.max_restarts}."
             )
-            check_slots(self._spark, len(self._plan.nodes), self._plan.settings.restart_wait_s)
+            self._wait_for_slots(failure, attempt)
+
+    def _wait_for_slots(self, failure: Failure, attempt: int) -> None:
+        """Before a restart Spark may have to replace an executor; else the first cause stays."""
+        wait_s = self._plan.settings.restart_wait_s
+        if self._deadline is not None:
+            wait_s = max(0.0, min(wait_s, self._deadline - time.monotonic()))
+        try:
+            check_slots(self._spark, len(self._plan.nodes), wait_s)
+        except ResourceError as error:
+            cause = failures.to_error(failure, self._record, attempt - 1)
+            cause.add_note(f"No restart was possible: {error}")
+            raise cause from None
 
     def _run_attempt(self, attempt: int) -> list[Answer]:
         monitor = self._monitor
         monitor.start_attempt(attempt)
+        self._released = False
         # Of this attempt the nodes' own answers count: they are complete even without a link.
         self._earlier_metrics = monitor.snapshot.metrics
         spec = dataclasses.replace(self._plan.make_spec(attempt), control=monitor.address)
@@ -121,6 +135,8 @@ class Launch:
         try:
             self._watch(job)
         except BaseException as error:
+            if isinstance(error, KeyboardInterrupt):
+                self._stop_gently(job)
             reason = "the run timed out" if isinstance(error, TimeoutError) else "the run ended"
             self._end(job, reason)
             raise
@@ -138,21 +154,30 @@ class Launch:
             self._display.update(snapshot, self._monitor.take_lines())
             if snapshot.cause is not None:
                 return
+            self._release_evaluator(snapshot)
             now = time.monotonic()
             if self._deadline is not None and now >= self._deadline:
                 self._stop_gently(job)
                 raise failures.make_timeout(snapshot, self._plan, self._record)
             launch_timeout_s = self._plan.settings.launch_timeout_s
-            if now - submitted > launch_timeout_s and self._is_stuck(snapshot):
+            if now - submitted > launch_timeout_s and self._is_stuck(snapshot, job):
                 raise failures.make_launch_timeout(
                     snapshot, launch_timeout_s, spark_facts.count_slots(self._spark)
                 )
 
-    def _is_stuck(self, snapshot: state.Snapshot) -> bool:
-        """Whether nodes are missing. Over Connect the link may just not find its way here."""
-        if self._monitor.address is None or snapshot.num_joined == len(snapshot.nodes):
-            return False
-        return snapshot.num_joined > 0 or not spark_facts.is_connect(self._spark)
+    def _is_stuck(self, snapshot: state.Snapshot, job: BarrierJob) -> bool:
+        """Whether Spark has not started the nodes. That their link is missing proves nothing."""
+        return snapshot.num_joined < len(snapshot.nodes) and job.is_running() is False
+
+    def _release_evaluator(self, snapshot: state.Snapshot) -> None:
+        """Tells an evaluator that training is over, by ctx.should_stop."""
+        ranks = [node.name for node in self._plan.nodes if node.rank is not None]
+        others = [node.name for node in self._plan.nodes if node.rank is None]
+        is_over = all(snapshot.nodes[name].status in ("returned", "done") for name in ranks)
+        if is_over and not self._released:
+            self._released = True
+            for name in others:
+                self._monitor.ask_to_stop(name)
 
     def _stop_gently(self, job: BarrierJob) -> None:
         """Turns ctx.should_stop true and gives the functions a moment to see it."""
@@ -164,11 +189,12 @@ class Launch:
     def _end(self, job: BarrierJob, reason: str) -> None:
         """Ends every trainer and the job; returns when they are gone."""
         deadline = time.monotonic() + END_TIMEOUT_S
+        # Nodes with a link end themselves at once; the others are ended by Spark. Again and
+        # again, because nodes may come up and jobs be submitted while we are at it.
         self._monitor.end_nodes(reason)
-        # Nodes with a link end themselves at once; the others are ended by Spark.
-        if not job.join(1.0):
+        while not job.join(0.5) and time.monotonic() < deadline:
             job.cancel()
-            job.join(deadline - time.monotonic())
+            self._monitor.end_nodes(reason)
         while self._monitor.num_links() and time.monotonic() < deadline:
             self._monitor.wait(TICK_S)
         self._display.update(self._monitor.snapshot, self._monitor.take_lines())

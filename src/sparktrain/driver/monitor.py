@@ -16,8 +16,9 @@ from sparktrain.wire.credentials import Credentials
 from sparktrain.wire.messages import End, Log, Message, Progress, Report, Stop
 from sparktrain.wire.server import ControlServer
 
-#: Lines waiting to be shown; the log files have them all.
-MAX_PENDING_LINES = 100_000
+#: Lines shown at a time; the log files have them all. A terminal takes some thousand a second,
+#: and who draws cannot watch.
+MAX_SHOWN_LINES = 500
 
 
 class Monitor:
@@ -33,8 +34,9 @@ class Monitor:
         self._bind = bind
         self._told = told
         self._changed = threading.Condition()
-        self._snapshot = state.start_run(plan.run_id, plan.nodes)
-        self._lines: deque[Shown] = deque(maxlen=MAX_PENDING_LINES)
+        self._snapshot = state.start_run(plan.run_id, plan.nodes, record.earlier_metrics)
+        self._lines: deque[Shown] = deque(maxlen=MAX_SHOWN_LINES)
+        self._num_hidden = 0
         self._stack = ExitStack()
         self._server: ControlServer | None = None
         #: What the nodes are told; None if the driver could not listen.
@@ -90,17 +92,24 @@ class Monitor:
         with self._changed:
             lines = list(self._lines)
             self._lines.clear()
+            if self._num_hidden:
+                hidden = f"{self._num_hidden} lines before these are in the logs only"
+                lines.insert(0, ("sparktrain", hidden))
+                self._num_hidden = 0
         return lines
 
     def add_lines(self, node: str, lines: list[str], dropped: int = 0) -> None:
         """Lines that came another way, with a node's result."""
         written = self._record.add_lines(node, lines, dropped)
         with self._changed:
+            room = MAX_SHOWN_LINES - len(self._lines)
+            self._num_hidden += max(0, len(written) - room)
             self._lines.extend((node, line) for line in written)
 
-    def ask_to_stop(self) -> None:
+    def ask_to_stop(self, node: str | None = None) -> None:
+        """Turns ctx.should_stop true, on one node or on all."""
         if self._server is not None:
-            self._server.send(Stop(), self._snapshot.attempt)
+            self._server.send(Stop(), self._snapshot.attempt, node)
 
     def end_nodes(self, reason: str) -> None:
         if self._server is not None:

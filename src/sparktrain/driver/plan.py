@@ -161,7 +161,7 @@ def check_slots(spark: SparkSession, needed: int, wait_s: float) -> None:
             slots=slots,
             waited_s=waited,
             advice="Lower num_workers, leave out the evaluator, or give the session more"
-            " executors or cores (for the embedded Spark: sparktrain.session"
+            " executors or cores (for the embedded Spark: spark.stop(), then sparktrain.session"
             f"(num_executors={needed})). spark.sparktrain.slotWaitS={wait_s:g} is how long to"
             " look.",
         )

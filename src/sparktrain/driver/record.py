@@ -14,11 +14,14 @@ import dataclasses
 import json
 import math
 import platform
+import shutil
+import warnings
 from collections import deque
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, TextIO
 
+from sparktrain.driver import state
 from sparktrain.driver.plan import Plan
 from sparktrain.errors import TAIL_LINES, RunDirError
 from sparktrain.version import __version__
@@ -34,11 +37,14 @@ class RunRecord:
         self._logs: dict[str, TextIO] = {}
         self._tails: dict[str, deque[str]] = {}
         self._broken = False
+        #: Of the unfinished run that this one goes on with.
+        self.earlier_metrics: list[dict[str, float]] = []
 
     def __enter__(self) -> RunRecord:
         folder = self._plan.run_dir
         try:
             (folder / "logs").mkdir(parents=True, exist_ok=True)
+            self._look_back(folder)
             (folder / RUN_FILE).write_text(json.dumps(self._describe(), indent=2) + "\n")
         except OSError as error:
             raise RunDirError(
@@ -54,6 +60,28 @@ class RunRecord:
             with contextlib.suppress(OSError):
                 stream.close()
 
+    def _look_back(self, folder: Path) -> None:
+        """Takes over from an unfinished run; starts anew behind a finished one."""
+        result, metrics = folder / RESULT_FILE, folder / METRICS_FILE
+        with contextlib.suppress(FileNotFoundError, ValueError):
+            if json.loads(result.read_text())["ok"]:
+                metrics.unlink(missing_ok=True)
+        result.unlink(missing_ok=True)
+        rows: tuple[Mapping[str, float], ...] = ()
+        with contextlib.suppress(FileNotFoundError, ValueError):
+            for line in metrics.read_text().splitlines():
+                rows = state.add_metrics(rows, json.loads(line))
+        # Rows without an epoch belong to a run that will report them again.
+        self.earlier_metrics = [dict(row) for row in rows if "epoch" in row]
+
+    def remove_checkpoints(self) -> None:
+        """What ctx.callbacks() saved is of no use once a run is complete; the user's own stays."""
+        folder = self._plan.run_dir / "checkpoints"
+        for fit in folder.glob("fit-*"):
+            shutil.rmtree(fit, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            folder.rmdir()
+
     def log_path(self, node: str) -> Path:
         return self._plan.run_dir / "logs" / f"{node.replace(':', '-')}.log"
 
@@ -61,7 +89,7 @@ class RunRecord:
         """Writes lines to the node's log; returns them with a note of those that are missing."""
         written = list(lines)
         if dropped:
-            note = f"sparktrain: {dropped} lines are missing here; the driver was out of reach"
+            note = f"sparktrain: {dropped} lines are missing here; the link could not take them"
             written.insert(0, note)
         self._tails.setdefault(node, deque(maxlen=TAIL_LINES)).extend(written)
         if written:
@@ -96,8 +124,13 @@ class RunRecord:
         if not self._broken:
             try:
                 write(*args)
-            except OSError:
+            except OSError as error:
                 self._broken = True
+                warnings.warn(
+                    f"sparktrain cannot write to {self._plan.run_dir} any more ({error}): the run"
+                    " goes on without its logs.",
+                    stacklevel=2,
+                )
 
     def _describe(self) -> dict[str, Any]:
         plan = self._plan

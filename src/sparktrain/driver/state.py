@@ -54,8 +54,12 @@ class Snapshot:
         return next((failure for failure in self.failures if not failure.is_echo), None)
 
 
-def start_run(run_id: str, nodes: Sequence[NodeSpec]) -> Snapshot:
-    return Snapshot(run_id=run_id, nodes={node.name: NodeState(node.name) for node in nodes})
+def start_run(
+    run_id: str, nodes: Sequence[NodeSpec], metrics: Sequence[Mapping[str, float]] = ()
+) -> Snapshot:
+    """A run at its beginning; with metrics, one that goes on with an unfinished one."""
+    states = {node.name: NodeState(node.name) for node in nodes}
+    return Snapshot(run_id=run_id, nodes=states, metrics=tuple(metrics))
 
 
 def start_attempt(snapshot: Snapshot, attempt: int) -> Snapshot:
@@ -100,11 +104,11 @@ def close_link(snapshot: Snapshot, node: str, attempt: int) -> Snapshot:
 def add_metrics(
     rows: tuple[Mapping[str, float], ...], row: Mapping[str, float]
 ) -> tuple[Mapping[str, float], ...]:
-    """Adds a row; a row with an epoch is merged into an earlier one of the same epoch."""
-    epoch = row.get("epoch")
-    if epoch is not None:
+    """Adds a row; a row with an epoch is merged into an earlier one of the same fit and epoch."""
+    key = (row.get("fit"), row.get("epoch"))
+    if key[1] is not None:
         for position, earlier in enumerate(rows):
-            if earlier.get("epoch") == epoch:
+            if (earlier.get("fit"), earlier.get("epoch")) == key:
                 return (*rows[:position], {**earlier, **row}, *rows[position + 1 :])
     return (*rows, dict(row))
 

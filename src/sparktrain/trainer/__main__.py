@@ -1,4 +1,4 @@
-"""`python -m sparktrain.trainer FD`: takes a job from the agent, calls the user's function.
+"""`python -m sparktrain.trainer FD FD`: takes a job from the agent, calls the user's function.
 
 The agent's end of the socket is the trainer's lifeline: when it closes, this process ends.
 """
@@ -6,7 +6,6 @@ The agent's end of the socket is the trainer's lifeline: when it closes, this pr
 from __future__ import annotations
 
 import contextlib
-import io
 import json
 import os
 import sys
@@ -16,6 +15,7 @@ from typing import Any
 from sparktrain.spec import NodeSpec, make_tf_config
 from sparktrain.trainer.context import Context
 from sparktrain.trainer.link import AgentLink
+from sparktrain.trainer.watchdog import start_watchdog
 
 
 def main(descriptor: int) -> int:
@@ -27,7 +27,7 @@ def main(descriptor: int) -> int:
         value = _call(link, job, function)
         body = _pickle(value, int(job["max_result_bytes"]))
     except BaseException as error:
-        link.send(_describe(error))
+        link.send(_describe(error, int(job["num_workers"])))
         _flush()
         return 1
     link.send({"kind": "returned", "value_bytes": len(body)}, body)
@@ -83,16 +83,18 @@ def _pickle(value: Any, limit_bytes: int) -> bytes:
     return body
 
 
-def _describe(error: BaseException) -> dict[str, Any]:
+def _describe(error: BaseException, num_workers: int) -> dict[str, Any]:
     """The error frame: what the driver will show of it."""
-    text = io.StringIO()
-    traceback.print_exception(error, file=text)
+    # Not str(error): that is code of the error's class, and may fail itself.
+    what = "".join(traceback.format_exception_only(error)).strip()
+    if isinstance(error, SyntaxError):
+        what = what.splitlines()[-1]
     frame: dict[str, Any] = {
         "kind": "error",
         "what_kind": "exception",
-        "what": f"{type(error).__name__}: {error}",
-        "traceback": text.getvalue(),
-        "is_echo": _is_echo(error),
+        "what": _shorten(what, 2000),
+        "traceback": _shorten("".join(traceback.format_exception(error)), 50_000),
+        "is_echo": num_workers > 1 and _is_echo(error),
     }
     if isinstance(error, _ResultError):
         frame.update(what_kind="result", what=str(error))
@@ -103,10 +105,15 @@ def _describe(error: BaseException) -> dict[str, Any]:
             exit_code=code,
             what=f"the function called sys.exit({error.code!r}) instead of returning",
         )
-    # The text may be large: a frame has a limit, the end of a traceback says the most.
-    frame["traceback"] = frame["traceback"][-100_000:]
-    frame["what"] = frame["what"][:4000]
     return frame
+
+
+def _shorten(text: str, limit: int) -> str:
+    """Both ends of a text: a frame has a limit, and an error's message may be anything."""
+    if len(text) <= limit:
+        return text
+    left_out = len(text) - limit
+    return f"{text[: limit // 2]} [{left_out} characters left out] {text[-limit // 2 :]}"
 
 
 def _is_echo(error: BaseException) -> bool:
@@ -136,4 +143,5 @@ def _flush() -> None:
 
 
 if __name__ == "__main__":
+    start_watchdog(int(sys.argv[2]))
     sys.exit(main(int(sys.argv[1])))

@@ -20,10 +20,11 @@ def make_callbacks(context: Context, own: tuple[Any, ...], save_freq: Any) -> li
     import tensorflow as tf
 
     keras = tf.keras  # tf_keras where TF_USE_LEGACY_KERAS=1 asked for it, else Keras 3
+    context.num_fits += 1
     # Progress before the checkpoint: an epoch is in the metrics when it is saved.
     ours = [
-        make_progress_callback(keras, context),
-        make_checkpoint_callback(keras, context, save_freq),
+        make_progress_callback(keras, context, context.num_fits),
+        make_checkpoint_callback(keras, context, context.num_fits, save_freq),
     ]
     # TensorFlow writes events with the tensorboard package, which it does not install itself.
     if context.is_chief and importlib.util.find_spec("tensorboard") is not None:

@@ -1,18 +1,18 @@
 """The resume callback: one checkpoint at a time, complete or not there, read by all workers.
 
-    checkpoints/
+    checkpoints/fit-1/                  one folder for each call of ctx.callbacks()
       latest.json                     {"epoch": 3, "file": ...}: epochs that are done
       epoch-3-1794839.weights.h5      weights and optimizer state
 
 Keras' own BackupAndRestore lets every worker write the same file, in place: a worker killed
 while writing leaves nothing to go on from. Here only the chief writes, a new file each time,
-and `latest.json` is replaced in one step.
+and `latest.json` is replaced in one step. The checkpoint of a finished fit stays until the run is
+complete: a node that is lost while the function evaluates or saves does not cost the training.
 """
 
 from __future__ import annotations
 
 import json
-import shutil
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 LATEST = "latest.json"
 
 
-def make_checkpoint_callback(keras: Any, context: Context, save_freq: Any) -> Any:
-    """An instance for the given Keras."""
+def make_checkpoint_callback(keras: Any, context: Context, fit: int, save_freq: Any) -> Any:
+    """An instance for the given Keras and the fit of that number."""
     is_steps = isinstance(save_freq, int) and not isinstance(save_freq, bool) and save_freq > 0
     if save_freq != "epoch" and not is_steps:
         raise ConfigError(
@@ -35,14 +35,15 @@ def make_checkpoint_callback(keras: Any, context: Context, save_freq: Any) -> An
         )
     if keras.Model.__module__.startswith("tf_keras"):
         # Knows about several workers itself.
-        return keras.callbacks.BackupAndRestore(context.checkpoint_dir, save_freq=save_freq)
+        folder = str(Path(context.checkpoint_dir) / f"fit-{fit}")
+        return keras.callbacks.BackupAndRestore(folder, save_freq=save_freq)
 
     class Checkpoint(keras.callbacks.Callback):  # type: ignore[misc]
         """Restores at the beginning of fit, saves at the end of epochs or every few steps."""
 
         def __init__(self) -> None:
             super().__init__()
-            self._folder = Path(context.checkpoint_dir)
+            self._folder = Path(context.checkpoint_dir) / f"fit-{fit}"
             self._epoch = 0
             self._steps = 0
 
@@ -78,10 +79,7 @@ def make_checkpoint_callback(keras: Any, context: Context, save_freq: Any) -> An
             self._save()
 
         def on_train_end(self, logs: Any = None) -> None:
-            # Training is complete: a later fit in this run directory starts anew.
-            self.model._initial_epoch = 0
-            if context.is_chief:
-                shutil.rmtree(self._folder, ignore_errors=True)
+            self.model._initial_epoch = 0  # a later fit of this model starts with its first epoch
 
         def _save(self) -> None:
             if not context.is_chief:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import operator
 import os
 import sys
 import warnings
@@ -59,6 +61,8 @@ class Context:
         self.run_dir = run_dir
         self.checkpoint_dir = str(Path(run_dir) / "checkpoints")
         self.log_dir = str(Path(run_dir) / "tensorboard")
+        #: How often callbacks() was called.
+        self.num_fits = 0
         #: Rows and steps of finished epochs, over all calls of fit.
         self.rows_done = 0
         self.steps_done = 0
@@ -114,7 +118,7 @@ class Context:
         return make_local_dataset(dataset)
 
     def callbacks(self, *own: Any, save_freq: Any = "epoch") -> list[Any]:
-        """Keras callbacks: resume, progress, TensorBoard; then your own.
+        """Keras callbacks: resume, progress, TensorBoard; then your own. One call for each fit.
 
         Args:
             own: Your callbacks. Those that write files (ModelCheckpoint, CSVLogger,
@@ -146,7 +150,7 @@ class Context:
                     problem=f"ctx.report() got epoch={values['epoch']}.",
                     advice="Expected a whole number.",
                 )
-            values["epoch"] = int(values["epoch"])
+            values.update({k: int(values[k]) for k in ("fit", "epoch") if k in values})
         if self.rank:
             return
         self._link.send({"kind": "report", "metrics": values})
@@ -169,7 +173,18 @@ class Context:
 
     def send_progress(self, **values: Any) -> None:
         """Tells the driver where this node is; used by the progress callback."""
-        names = ("epoch", "epochs", "step", "steps", "examples_per_s", "steps_per_s", "rows")
-        frame: dict[str, Any] = {name: values.get(name) for name in (*names, "total_steps")}
+        counts = ("epoch", "epochs", "step", "steps", "rows", "total_steps")
+        frame: dict[str, Any] = {name: _count(values.get(name)) for name in counts}
+        frame.update({name: values.get(name) for name in ("examples_per_s", "steps_per_s")})
         frame.update(metrics=values.get("metrics", {}), ended=values.get("ended", False))
-        self._link.send({"kind": "progress", **frame})
+        # What Keras was given may be of any type; telling about it must never fail a fit.
+        with contextlib.suppress(Exception):
+            self._link.send({"kind": "progress", **frame})
+
+
+def _count(value: Any) -> int | None:
+    """A count as Python's own int; None for what is not one."""
+    try:
+        return operator.index(int(value) if value == int(value) else value)
+    except (TypeError, ValueError):
+        return None

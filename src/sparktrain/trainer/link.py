@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import signal
 import socket
-import sys
 import threading
 from typing import Any, NoReturn
 
 from sparktrain.errors import WireError
 from sparktrain.wire import frames
-
-_PR_SET_PDEATHSIG = 1
 
 
 class AgentLink:
@@ -32,7 +28,6 @@ class AgentLink:
         self._exit = threading.Event()
         #: Set when the driver asks the function to come to its end.
         self.stop = threading.Event()
-        _die_with_parent()
 
     def send(self, values: dict[str, Any], body: bytes = b"") -> None:
         """Sends a frame, and raw bytes behind it."""
@@ -77,12 +72,3 @@ def end_group() -> NoReturn:
     """Ends this process and all it started: without an agent there is nobody to work for."""
     os.killpg(os.getpgid(0), signal.SIGKILL)
     os._exit(1)  # never reached; tells readers and mypy that this does not return
-
-
-def _die_with_parent() -> None:
-    """Asks Linux for the same: a function that never lets go of the interpreter cannot stop it."""
-    if sys.platform == "linux":
-        parent = os.getppid()
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != parent:
-            end_group()

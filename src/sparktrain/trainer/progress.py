@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 INTERVAL_S = 0.5
 
 
-def make_progress_callback(keras: Any, context: Context) -> Any:
+def make_progress_callback(keras: Any, context: Context, fit: int) -> Any:
     """An instance for the given Keras, which may be tf_keras."""
 
     class Progress(keras.callbacks.Callback):  # type: ignore[misc]
@@ -55,7 +55,9 @@ def make_progress_callback(keras: Any, context: Context) -> Any:
             context.rows_done += rows or 0
             context.steps_done += self._steps_in_epoch
             if context.is_chief:
-                context.report(epoch=epoch + 1, **_numbers(logs or {}))
+                # From the second fit of a function on its rows say which one they are of.
+                number = {"fit": fit} if fit > 1 else {}
+                context.report(**number, epoch=epoch + 1, **_numbers(logs or {}))
 
         def on_test_begin(self, logs: Any = None) -> None:
             # Validation resets the metric the rows are counted with.

@@ -1,7 +1,7 @@
 """A node's end of the control link: tells the driver, hears commands, never fails its caller.
 
 Messages wait in a bounded queue. While the driver cannot be reached the oldest log lines are
-dropped and counted; the trainer is never held up. What is left at the end is handed back, so
+dropped and counted; the trainer is not held up. What is left at the end is handed back, so
 that it can travel with the node's result instead.
 """
 
@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import random
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 from typing import Any
@@ -24,6 +25,8 @@ from sparktrain.wire.messages import Hello, Log, Message, from_dict
 #: Pauses between attempts to connect grow from the first to the second value.
 RETRY_FIRST_S, RETRY_LAST_S = 0.2, 5.0
 CONNECT_TIMEOUT_S = 10.0
+#: How long a line may wait for room in the queue of a link that works.
+FULL_WAIT_S = 5.0
 #: Lines in one Log message: this many of the longest fit a frame even if every character
 #: is escaped.
 LINES_PER_MESSAGE = 40
@@ -51,6 +54,8 @@ class ControlClient:
         self._on_command = on_command
         self._kept_lines = kept_lines
         self._lock = threading.Lock()
+        self._room = threading.Condition(self._lock)
+        self._is_linked = False
         self._lines: deque[str] = deque()
         self._messages: deque[Message] = deque(maxlen=1000)
         self._dropped = 0
@@ -73,8 +78,14 @@ class ControlClient:
         self._nudge()
 
     def log(self, line: str) -> None:
-        """Queues a line of output; returns at once."""
+        """Queues a line of output; returns at once unless a working link has too much to carry."""
         with self._lock:
+            # A trainer that prints faster than the link carries waits, as at any pipe; but not
+            # for a link that does not move.
+            deadline = time.monotonic() + FULL_WAIT_S
+            while len(self._lines) >= self._kept_lines and self._is_linked:
+                if not self._room.wait(deadline - time.monotonic()):
+                    break
             self._lines.append(line)
             if len(self._lines) > self._kept_lines:
                 self._lines.popleft()
@@ -131,12 +142,14 @@ class ControlClient:
                 continue
             connected = self._loop.time()
             hearing = asyncio.ensure_future(self._hear(reader))
+            self._is_linked = True
             try:
                 if await self._talk(writer, hearing):
                     return
             except OSError:
                 pass
             finally:
+                self._is_linked = False
                 hearing.cancel()
                 writer.close()
                 with contextlib.suppress(Exception):
@@ -210,6 +223,7 @@ class ControlClient:
             messages = list(self._messages)
             self._messages.clear()
             dropped, self._dropped = self._dropped, 0
+            self._room.notify_all()
             return lines, dropped, messages
 
     def _give_back(self, lines: list[str], dropped: int, messages: list[Message]) -> None:

@@ -79,10 +79,10 @@ class ControlServer:
         self._thread.join(timeout=10)
         self._loop.close()
 
-    def send(self, message: Message, attempt: int) -> None:
-        """Sends a command to every node of an attempt that has a link."""
+    def send(self, message: Message, attempt: int, node: str | None = None) -> None:
+        """Sends a command to every node of an attempt that has a link, or to one of them."""
         data = frames.encode(message.to_dict())
-        self._loop.call_soon_threadsafe(self._send, data, attempt)
+        self._loop.call_soon_threadsafe(self._send, data, attempt, node)
 
     def num_open(self, attempt: int) -> int:
         """How many nodes of an attempt have a link now."""
@@ -115,9 +115,9 @@ class ControlServer:
         while self._forget_closed():  # their sockets are closed by the loop, so it must run on
             await asyncio.sleep(0.01)
 
-    def _send(self, data: bytes, attempt: int) -> None:
-        for (_, number), writer in list(self._writers.items()):
-            if number == attempt:
+    def _send(self, data: bytes, attempt: int, node: str | None) -> None:
+        for (name, number), writer in list(self._writers.items()):
+            if number == attempt and node in (None, name):
                 writer.write(data)
 
     async def _on_link(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
