@@ -80,7 +80,7 @@ def test_what_is_given_is_not_changed() -> None:
         ("/opt/spark/python/lib/pyspark.zip", True),
         ("/opt/spark/python/lib/py4j-0.10.9.9-src.zip", True),
         ("/opt/spark/jars/spark-core_2.13-4.0.0.jar", True),
-        ("/work/anything.jar", True),
+        ("/opt/anything.jar", True),
         ("/opt/spark/python", False),
         ("/tmp/spark-123/userFiles-456/mymodules.zip", False),
         ("/home/me/project", False),
