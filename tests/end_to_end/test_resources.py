@@ -36,7 +36,7 @@ def test_slots_held_by_another_job(spark: Any, tmp_path: Path) -> None:
     def hold(batches: Iterator[Any]) -> Iterator[Any]:
         import time
 
-        time.sleep(12)
+        time.sleep(30)
         yield from batches
 
     other = threading.Thread(

@@ -145,6 +145,7 @@ def make_counter(fail: str) -> Any:
     def train(ctx: Any) -> int:
         import os
         import signal
+        import time
         from pathlib import Path
 
         import psutil
@@ -154,6 +155,11 @@ def make_counter(fail: str) -> Any:
         tries.write_text("x" * (count + 1))
         ctx.report(tries=count + 1)
         if count == 0 and ctx.rank == 1:
+            # Not before the chief's report is on its way.
+            deadline = time.monotonic() + 30
+            while not Path(ctx.run_dir, "tries-0").exists() and time.monotonic() < deadline:
+                time.sleep(0.05)
+            time.sleep(1)
             if fail == "raise":
                 raise ValueError("my own mistake")
             if fail == "kill":

@@ -28,6 +28,8 @@ TICK_S = 0.2
 END_TIMEOUT_S = 20.0
 #: A node whose executor died is known by its broken link, which may come behind Spark's error.
 LOST_LINK_WAIT_S = 3.0
+#: Spark's status may miss the start of tasks until the next heartbeat of the executors (10 s).
+STATUS_LAG_S = 12.0
 
 
 @dataclass(frozen=True)
@@ -127,6 +129,7 @@ class Launch:
         monitor = self._monitor
         monitor.start_attempt(attempt)
         self._released = False
+        self._idle_since: float | None = None
         # Of this attempt the nodes' own answers count: they are complete even without a link.
         self._earlier_metrics = monitor.snapshot.metrics
         spec = dataclasses.replace(self._plan.make_spec(attempt), control=monitor.address)
@@ -167,7 +170,12 @@ class Launch:
 
     def _is_stuck(self, snapshot: state.Snapshot, job: BarrierJob) -> bool:
         """Whether Spark has not started the nodes. That their link is missing proves nothing."""
-        return snapshot.num_joined < len(snapshot.nodes) and job.is_running() is False
+        if snapshot.num_joined == len(snapshot.nodes) or job.is_running() is not False:
+            self._idle_since = None
+            return False
+        if self._idle_since is None:
+            self._idle_since = time.monotonic()
+        return time.monotonic() - self._idle_since > STATUS_LAG_S
 
     def _release_evaluator(self, snapshot: state.Snapshot) -> None:
         """Tells an evaluator that training is over, by ctx.should_stop."""

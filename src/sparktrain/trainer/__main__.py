@@ -41,7 +41,7 @@ def _call(link: AgentLink, job: dict[str, Any], function: bytes) -> Any:
 
     if job["needs_strategy"]:
         import tensorflow  # noqa: F401 (loads while the nodes still meet)
-    cluster = link.receive()["cluster"]
+    cluster = link.receive_cluster()
     node = NodeSpec(job["role"], job["index"])
     os.environ["TF_CONFIG"] = json.dumps(make_tf_config(node, cluster))
     context = Context(

@@ -41,6 +41,14 @@ class AgentLink:
         except (EOFError, OSError):
             end_group()
 
+    def receive_cluster(self) -> dict[str, list[str]]:
+        """The addresses of all nodes; a command may come before them."""
+        while (values := self.receive()).get("kind") != "cluster":
+            if values.get("kind") == "stop":
+                self.stop.set()
+        cluster: dict[str, list[str]] = values["cluster"]
+        return cluster
+
     def receive_bytes(self, size: int) -> bytes:
         try:
             return frames.read_exactly(self._socket, size)

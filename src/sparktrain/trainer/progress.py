@@ -57,7 +57,8 @@ def make_progress_callback(keras: Any, context: Context, fit: int) -> Any:
             if context.is_chief:
                 # From the second fit of a function on its rows say which one they are of.
                 number = {"fit": fit} if fit > 1 else {}
-                context.report(**number, epoch=epoch + 1, **_numbers(logs or {}))
+                # Ours last: a metric may have any name.
+                context.report(**{**_numbers(logs or {}), **number, "epoch": epoch + 1})
 
         def on_test_begin(self, logs: Any = None) -> None:
             # Validation resets the metric the rows are counted with.
