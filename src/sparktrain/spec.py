@@ -46,7 +46,7 @@ def make_tf_config(node: NodeSpec, cluster: Mapping[str, list[str]]) -> dict[str
 
 @dataclass(frozen=True)
 class ControlAddress:
-    """Where the driver listens for logs and progress, and how to be let in."""
+    """Where somebody listens for the nodes of a run, and how to be let in."""
 
     host: str
     port: int

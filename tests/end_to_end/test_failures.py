@@ -57,6 +57,30 @@ def test_exception_in_the_function(spark: Any, tmp_path: Path) -> None:
     assert seconds < WITHIN_S
 
 
+def test_failure_while_another_node_waits_leaves_the_executors_alone(
+    spark: Any, tmp_path: Path
+) -> None:
+    """Spark's own barrier would not: a task that is ended while it waits there ends its JVM."""
+
+    def train(ctx: Any) -> None:
+        import time
+
+        if ctx.rank == 1:
+            time.sleep(2.5)
+            Path(ctx.args["moment"]).write_text(str(time.time()))
+            raise KeyError("late")
+
+    def find_executors() -> set[int]:
+        tracker = spark.sparkContext._jsc.sc().statusTracker()
+        return {info.port() for info in tracker.getExecutorInfos()}
+
+    before = find_executors()
+    error, seconds = run_failing(train, spark, tmp_path)
+    assert "late" in error.what and seconds < WITHIN_S
+    time.sleep(3)  # Spark's barrier looks once a second
+    assert find_executors() == before and len(before) > 1
+
+
 @pytest.mark.parametrize("code", [3, 0])
 def test_sys_exit_in_the_function(spark: Any, tmp_path: Path, code: int) -> None:
     def train(ctx: Any) -> None:

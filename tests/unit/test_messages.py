@@ -19,6 +19,7 @@ from sparktrain.wire.messages import (
     Failed,
     Hello,
     Joined,
+    Leave,
     Log,
     Message,
     Progress,
@@ -40,6 +41,7 @@ SAMPLES: list[Message] = [
     Returned(),
     Bye(),
     Stop(),
+    Leave(),
     End(reason="another node failed"),
 ]
 KINDS = sorted(messages._KINDS)

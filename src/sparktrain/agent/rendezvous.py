@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
-from sparktrain.spec import NodeSpec
+from sparktrain.spec import ControlAddress, NodeSpec
 from sparktrain.version import __version__
 
 #: Distributions whose versions must agree, and the names they may be installed under.
@@ -39,6 +39,8 @@ class NodeCard:
     executable: str
     versions: Mapping[str, str]
     sees_run_dir: bool
+    #: Where the nodes check out at the end; on the card of the one that keeps the desk.
+    desk: ControlAddress | None = None
 
 
 def find_versions() -> dict[str, str]:
@@ -86,10 +88,15 @@ def meet(barrier: Barrier, card: NodeCard) -> list[NodeCard]:
     answers: list[dict[str, Any]] = [
         json.loads(text) for text in barrier.allGather(json.dumps(asdict(card)))
     ]
-    return [NodeCard(**answer) for answer in answers]
+    return [
+        NodeCard(**{**answer, "desk": ControlAddress(**desk) if (desk := answer["desk"]) else None})
+        for answer in answers
+    ]
 
 
-def make_card(node: NodeSpec, host: str, port: int, sees_run_dir: bool) -> NodeCard:
+def make_card(
+    node: NodeSpec, host: str, port: int, sees_run_dir: bool, desk: ControlAddress | None = None
+) -> NodeCard:
     return NodeCard(
         node=node.name,
         host=host,
@@ -97,6 +104,7 @@ def make_card(node: NodeSpec, host: str, port: int, sees_run_dir: bool) -> NodeC
         executable=sys.executable,
         versions=find_versions(),
         sees_run_dir=sees_run_dir,
+        desk=desk,
     )
 
 

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sparktrain.agent import rendezvous
+from sparktrain.agent.departure import Departure
 from sparktrain.agent.lifeline import Lifeline
 from sparktrain.agent.process import (
     TrainerProcess,
@@ -130,6 +131,7 @@ class Agent:
             token=spec.control.token if spec.control else "",
         )
         self._link = ControlClient(spec.control, hello, self._on_command, spec.kept_log_lines)
+        self._departure = Departure(node, spec.nodes, spec.run_id, self._link.log)
 
     def run(self) -> Iterator[bytes]:
         """Runs the node to its end; yields its summary and value, or raises NodeFailureError."""
@@ -146,6 +148,7 @@ class Agent:
         env = make_environment(os.environ, spec.env, find_python_path())
         with (
             rendezvous.reserve_port() as holder,
+            self._departure,
             TrainerProcess(self._node, self._host, env, self._link.log, self._on_frame) as trainer,
         ):
             self._trainer = trainer
@@ -160,10 +163,7 @@ class Agent:
             if failure is not None:
                 self._fail(failure)
             self._link.send(Returned())
-            if len(spec.nodes) > 1:
-                # Nobody leaves before all are done: a peer that closes its connections early
-                # looks like a failure to the others.
-                self._context.barrier()
+            self._departure.wait()
             exit_code = trainer.exit()
             value = trainer.value or b""
         is_first = self._node.rank == 0
@@ -197,8 +197,10 @@ class Agent:
 
     def _meet(self, port: int) -> list[rendezvous.NodeCard]:
         sees_run_dir = (Path(self._spec.run_dir) / RUN_FILE).exists()
-        card = rendezvous.make_card(self._node, self._host, port, sees_run_dir)
+        desk = self._departure.open(self._host)
+        card = rendezvous.make_card(self._node, self._host, port, sees_run_dir, desk)
         cards = rendezvous.meet(self._context, card)
+        self._departure.join(cards[0].desk)
         known = [("driver", self._spec.driver_versions)]
         known += [(card.node, card.versions) for card in cards]
         differences = rendezvous.find_differences(known)
@@ -244,6 +246,7 @@ class Agent:
         trainer = self._trainer
         if isinstance(message, End):
             self._ended = message.reason
+            self._departure.give_up()
             if trainer is not None:
                 trainer.end(message.reason)
         elif isinstance(message, Stop) and trainer is not None:

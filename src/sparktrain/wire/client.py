@@ -71,6 +71,11 @@ class ControlClient:
     def __exit__(self, *exc: object) -> None:
         self.close()
 
+    @property
+    def is_linked(self) -> bool:
+        """Whether there is a connection now."""
+        return self._is_linked
+
     def send(self, message: Message) -> None:
         """Queues a message; returns at once."""
         with self._lock:

@@ -193,9 +193,16 @@ class End(Message):
     checks: ClassVar[Checks] = {"reason": _is_text}
 
 
+@dataclass(frozen=True)
+class Leave(Message):
+    """From the chief's agent: every function has returned."""
+
+    kind: ClassVar[str] = "leave"
+
+
 _KINDS: dict[str, type[Message]] = {
     cls.kind: cls
-    for cls in (Hello, Joined, Log, Progress, Report, Failed, Returned, Bye, Stop, End)
+    for cls in (Hello, Joined, Log, Progress, Report, Failed, Returned, Bye, Stop, End, Leave)
 }
 
 

@@ -1,4 +1,4 @@
-"""The driver's end of the control link: takes in what nodes tell, hands out commands.
+"""The listening end of a control link: takes in what nodes tell, hands out commands.
 
 It never decides anything and nothing depends on it: a run whose link fails goes on.
 """
@@ -86,7 +86,11 @@ class ControlServer:
 
     def num_open(self, attempt: int) -> int:
         """How many nodes of an attempt have a link now."""
-        return sum(1 for _, number in list(self._writers) if number == attempt)
+        return len(self.open_nodes(attempt))
+
+    def open_nodes(self, attempt: int) -> list[str]:
+        """The nodes of an attempt that have a link now."""
+        return [node for node, number in list(self._writers) if number == attempt]
 
     def _serve(self) -> None:
         asyncio.set_event_loop(self._loop)
