@@ -223,17 +223,15 @@ def test_ctrl_c_in_the_driver(spark: Any, tmp_path: Path) -> None:
         import time
         from pathlib import Path
 
-        Path(ctx.args["up"]).touch()
+        Path(ctx.args["up"], f"up-{ctx.rank}").touch()
         while not ctx.should_stop:
             time.sleep(0.05)
         print("asked to stop")
         time.sleep(600)
 
-    up = tmp_path / "up"
-
     def interrupt() -> None:
         deadline = time.monotonic() + 60
-        while not up.exists() and time.monotonic() < deadline:
+        while len(list(tmp_path.glob("up-*"))) < 2 and time.monotonic() < deadline:
             time.sleep(0.05)
         os.kill(os.getpid(), signal.SIGINT)
 
@@ -242,7 +240,12 @@ def test_ctrl_c_in_the_driver(spark: Any, tmp_path: Path) -> None:
     try:
         with pytest.raises(KeyboardInterrupt):
             st.run(
-                train, num_workers=2, spark=spark, run_dir=tmp_path, args={"up": str(up)}, **ALONE
+                train,
+                num_workers=2,
+                spark=spark,
+                run_dir=tmp_path,
+                args={"up": str(tmp_path)},
+                **ALONE,
             )
     finally:
         thread.join()
