@@ -5,11 +5,13 @@
     │   ├── FunctionError               the function or its arguments cannot travel
     │   ├── ResourceError               slots asked, slots there
     │   ├── RunDirError                 the run directory cannot be used
+    │   ├── SchemaError                 a column that cannot become a tensor
     │   └── SessionError                no embedded Spark on this machine
     ├── LaunchError                     the group of nodes did not come up
     │   └── VersionMismatchError        nodes run different software
     ├── TrainingError                   something failed while training
     │   ├── NodeFailedError             the user's function failed on a node
+    │   │   ├── DataError               a row, a file or a disk under the data is bad
     │   │   └── ResultError             its return value cannot travel
     │   ├── NodeLostError               a node vanished; a restart may help
     │   └── RunTimeoutError             the run took longer than timeout_s
@@ -78,6 +80,18 @@ class RunDirError(ConfigError):
 @dataclass(kw_only=True, eq=False)
 class SessionError(ConfigError):
     """The embedded Spark cannot start on this machine."""
+
+
+@dataclass(kw_only=True, eq=False)
+class SchemaError(ConfigError):
+    """A column that cannot become a tensor, or a wish about one that does not fit it."""
+
+    table: str
+    column: str
+
+    def describe(self) -> str:
+        name = f"Column {self.column!r} of" if self.column else "The columns of"
+        return f"{name} {self.table!r}: {self.problem} {self.advice}"
 
 
 @dataclass(kw_only=True, eq=False)
@@ -163,6 +177,11 @@ class TrainingError(SparktrainError):
 @dataclass(kw_only=True, eq=False)
 class NodeFailedError(TrainingError):
     """The user's function failed on a node: an exception, sys.exit, or an early end."""
+
+
+@dataclass(kw_only=True, eq=False)
+class DataError(NodeFailedError):
+    """The data is bad: a row that does not fit, a broken file, a full disk, no rows at all."""
 
 
 @dataclass(kw_only=True, eq=False)

@@ -1,0 +1,358 @@
+"""From Spark's record batches to stored blocks, and from stored blocks to numpy.
+
+A block is a record batch in which nothing is left to decide: nulls are filled, lengths are
+checked, dense columns are fixed-size lists of their values. It is made once, by the agent, so
+that a bad row is found where it comes in; the trainer only looks at its buffers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sparktrain.data.schema import MASK_SUFFIX, Column
+
+_STORED: dict[str, pa.DataType] = {
+    # One byte each: Arrow's own booleans are bits, which numpy cannot look at.
+    "bool": pa.uint8(),
+    "string": pa.large_binary(),
+    **{
+        name: getattr(pa, name)()
+        for name in ("uint8", "int8", "int16", "int32", "int64", "float32", "float64")
+    },
+}
+
+
+class BadRowError(Exception):
+    """A value that does not fit its column; the text names column, row and partition."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a batch comes from, for errors."""
+
+    table: str
+    partition: int
+    first_row: int
+
+    def refuse(self, column: Column, row: int, problem: str, advice: str) -> BadRowError:
+        return BadRowError(
+            f"column {column.name!r} of {self.table!r} {problem} in row {self.first_row + row} of"
+            f" partition {self.partition} (both count from 0). {advice}"
+        )
+
+
+def stored_schema(columns: Sequence[Column]) -> pa.Schema:
+    """The schema of the blocks of a table."""
+    fields = []
+    for column in columns:
+        kind = _STORED[column.dtype]
+        if column.shape and column.is_dense:
+            kind = pa.list_(kind, column.size)
+        elif column.shape:
+            for _ in range(column.depth):
+                kind = pa.large_list(kind)
+        fields.append(pa.field(column.name, kind, nullable=False))
+        if column.is_masked:
+            fields.append(pa.field(column.name + MASK_SUFFIX, pa.uint8(), nullable=False))
+    return pa.schema(fields)
+
+
+def make_block(batch: pa.RecordBatch, columns: Sequence[Column], place: Place) -> pa.RecordBatch:
+    """The block of a record batch; raises BadRowError."""
+    arrays = []
+    for column in columns:
+        array = batch.column(column.name)
+        if isinstance(array, pa.ExtensionArray):
+            array = array.storage
+        if column.is_masked:
+            mask = array.is_null().cast(pa.uint8())
+        if column.kind == "image":
+            arrays.append(_store_images(array, column, place))
+        elif column.shape:
+            arrays.append(_store_lists(array, column, place))
+        else:
+            arrays.append(_store_values(_fill(array, column, place), column))
+        if column.is_masked:
+            arrays.append(mask)
+    return pa.RecordBatch.from_arrays(arrays, schema=stored_schema(columns))
+
+
+def _fill(array: pa.Array, column: Column, place: Place) -> pa.Array:
+    """Without nulls: filled, or refused with the row of the first one."""
+    if array.null_count == 0:
+        return array
+    if column.fill is None:
+        row = int(np.flatnonzero(array.is_null().to_numpy(zero_copy_only=False))[0])
+        raise place.refuse(column, row, "is null", _null_advice(column))
+    return array.fill_null(_cast_fill(column.fill, array.type))
+
+
+def _null_advice(column: Column) -> str:
+    return f"Give fill={{{column.name!r}: ...}} or mask=[{column.name!r}], or filter such rows."
+
+
+def _cast_fill(fill: Any, kind: pa.DataType) -> pa.Scalar:
+    if pa.types.is_date(kind):
+        return pa.scalar(int(fill), pa.int32()).cast(kind)
+    if pa.types.is_timestamp(kind):
+        return pa.scalar(int(fill), pa.int64()).cast(kind)
+    if pa.types.is_boolean(kind):
+        return pa.scalar(bool(fill), kind)
+    if pa.types.is_decimal(kind):
+        return pa.scalar(fill).cast(kind)
+    return pa.scalar(fill, kind)
+
+
+def _store_values(array: pa.Array, column: Column) -> pa.Array:
+    """Values without nulls in the type they are stored in."""
+    kind = _STORED[column.dtype]
+    if array.type == kind:
+        return array
+    if pa.types.is_date(array.type):
+        return array.cast(pa.int32())
+    if pa.types.is_timestamp(array.type):
+        return array.cast(pa.timestamp("us", array.type.tz), safe=False).view(pa.int64())
+    if pa.types.is_string(array.type) or pa.types.is_large_string(array.type):
+        return array.cast(pa.large_string()).view(pa.large_binary())
+    return array.cast(kind, safe=False)
+
+
+def _store_lists(array: pa.Array, column: Column, place: Place) -> pa.Array:
+    """Arrays, vectors and bytes with a shape."""
+    if column.kind == "binary" and column.depth == 0:
+        filled = _fill(array, column, place)
+        lengths = pc.binary_length(filled).to_numpy(zero_copy_only=False)
+        _check_lengths(lengths, column.size, column, place, "bytes")
+        return _to_fixed(pa.array(_bytes_of(filled), pa.uint8()), column.size)
+    is_empty = np.zeros(0, bool)
+    if array.null_count:
+        if column.fill is None:
+            _fill(array, column, place)
+        is_empty = array.is_null().to_numpy(zero_copy_only=False)
+    if column.is_dense:
+        return _store_dense(array, column, place, is_empty)
+    return _store_ragged(array, column, place)
+
+
+def _store_dense(
+    array: pa.Array, column: Column, place: Place, is_empty: np.ndarray[Any, Any]
+) -> pa.Array:
+    levels = _levels(column)
+    values, rows = array, np.arange(len(array))
+    if is_empty.any():
+        values, rows = array.filter(pa.array(~is_empty)), np.flatnonzero(~is_empty)
+    num_rows = len(values)
+    if column.pad is not None:
+        values = _pad(values, levels, column, place)
+    else:
+        for position, expected in enumerate(levels):
+            values = _flat_level(values, expected, column, place, rows, position)
+            rows = np.repeat(rows, expected)
+    stored = _store_values(_fill_inner(values, column, place, rows), column)
+    if is_empty.any():
+        if stored.type == pa.large_binary():
+            raise place.refuse(
+                column, int(np.flatnonzero(is_empty)[0]), "is null", "Filter such rows."
+            )
+        whole = np.full((len(array), column.size), column.fill, stored.to_numpy().dtype)
+        whole[~is_empty] = stored.to_numpy().reshape(num_rows, column.size)
+        stored = pa.array(whole.ravel(), stored.type)
+    return _to_fixed(stored, column.size)
+
+
+def _levels(column: Column) -> list[int]:
+    """The length of each array level: the last takes what is left of the shape."""
+    depth = max(column.depth, 1)
+    lengths = [int(length or 0) for length in column.shape]
+    last = int(np.prod(lengths[depth - 1 :]))
+    return [*lengths[: depth - 1], last]
+
+
+def _flat_level(
+    array: pa.Array,
+    expected: int,
+    column: Column,
+    place: Place,
+    rows: np.ndarray[Any, Any],
+    level: int,
+) -> pa.Array:
+    if array.null_count:
+        row = int(rows[np.flatnonzero(array.is_null().to_numpy(zero_copy_only=False))[0]])
+        raise place.refuse(column, row, "has a null inside", "Filter or fill such rows first.")
+    if pa.types.is_fixed_size_list(array.type):
+        lengths = np.full(len(array), array.type.list_size)
+    else:
+        offsets = array.offsets.to_numpy()
+        lengths = np.diff(offsets)
+    _check_lengths(lengths, expected, column, place, "values", rows, level)
+    return array.flatten()
+
+
+def _check_lengths(
+    lengths: np.ndarray[Any, Any],
+    expected: int,
+    column: Column,
+    place: Place,
+    what: str,
+    rows: np.ndarray[Any, Any] | None = None,
+    level: int = 0,
+) -> None:
+    wrong = np.flatnonzero(lengths != expected)
+    if not len(wrong):
+        return
+    first = int(wrong[0])
+    row = first if rows is None else int(rows[first])
+    where = f" at depth {level + 1}" if level else ""
+    raise place.refuse(
+        column,
+        row,
+        f"has {int(lengths[first])} {what}{where} where {expected} are expected,",
+        f"For lengths that vary declare shapes={{{column.name!r}: (None,)}} or"
+        f" pad={{{column.name!r}: 0}}.",
+    )
+
+
+def _pad(values: pa.Array, levels: list[int], column: Column, place: Place) -> pa.Array:
+    """A list of one level padded to a declared length."""
+    if len(levels) != 1:
+        raise place.refuse(column, 0, "is nested", "Only arrays of one level are padded.")
+    (size,) = levels
+    lengths = np.diff(values.offsets.to_numpy())
+    if len(lengths) and lengths.max() > size:
+        row = int(np.flatnonzero(lengths > size)[0])
+        raise place.refuse(
+            column,
+            row,
+            f"has {int(lengths[row])} values where at most {size} are expected,",
+            f"Declare a longer shape, or slice({column.name}, 1, {size}) in Spark.",
+        )
+    # Positions of the values in the padded whole; the rest is the pad value.
+    starts = np.repeat(np.arange(len(lengths)) * size, lengths)
+    within = np.arange(int(lengths.sum())) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+    flat = values.flatten()
+    index = np.full(len(lengths) * size, len(flat))
+    index[starts + within] = np.arange(len(flat))
+    padded = pa.concat_arrays([flat, pa.array([column.pad], flat.type)])
+    return padded.take(pa.array(index))
+
+
+def _fill_inner(
+    values: pa.Array, column: Column, place: Place, rows: np.ndarray[Any, Any]
+) -> pa.Array:
+    if values.null_count == 0:
+        return values
+    if column.fill is None:
+        position = int(np.flatnonzero(values.is_null().to_numpy(zero_copy_only=False))[0])
+        row = int(rows[position]) if position < len(rows) else 0
+        raise place.refuse(column, row, "has a null inside", _null_advice(column))
+    return values.fill_null(_cast_fill(column.fill, values.type))
+
+
+def _store_ragged(array: pa.Array, column: Column, place: Place) -> pa.Array:
+    """Lists whose lengths vary; a null list becomes an empty one where nulls are filled."""
+    rows = np.arange(len(array))
+
+    def store(level: pa.Array, depth: int, rows: np.ndarray[Any, Any]) -> pa.Array:
+        if depth == 0:
+            return _store_values(_fill_inner(level, column, place, rows), column)
+        if level.null_count and column.fill is None:
+            row = int(rows[np.flatnonzero(level.is_null().to_numpy(zero_copy_only=False))[0]])
+            raise place.refuse(column, row, "has a null inside", _null_advice(column))
+        lengths = pc.list_value_length(level).fill_null(0).to_numpy(zero_copy_only=False)
+        inner = store(level.flatten(), depth - 1, np.repeat(rows, lengths))
+        offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+        return pa.LargeListArray.from_arrays(pa.array(offsets), inner)
+
+    return store(array, column.depth, rows)
+
+
+def _store_images(array: pa.Array, column: Column, place: Place) -> pa.Array:
+    """Spark's image structs, all of one size."""
+    if array.null_count:
+        _fill(array, column, place)
+    names = ("height", "width", "nChannels")
+    sizes = np.stack(
+        [array.field(name).to_numpy(zero_copy_only=False) for name in names], axis=1
+    ).astype(np.int64)
+    wrong = np.flatnonzero((sizes != np.array(column.shape)).any(axis=1))
+    if len(wrong):
+        row = int(wrong[0])
+        raise place.refuse(
+            column,
+            row,
+            f"is an image of {tuple(sizes[row].tolist())} where {column.shape} is expected,",
+            "Resize images to one size first.",
+        )
+    data = array.field("data")
+    _check_lengths(pc.binary_length(data).to_numpy(), column.size, column, place, "bytes")
+    return _to_fixed(pa.array(_bytes_of(data), pa.uint8()), column.size)
+
+
+def _bytes_of(array: pa.Array) -> np.ndarray[Any, Any]:
+    """All bytes of a binary array without nulls, in order, not copied."""
+    if pa.types.is_fixed_size_binary(array.type):
+        size = array.type.byte_width
+        start, stop = array.offset * size, (array.offset + len(array)) * size
+    else:
+        is_large = pa.types.is_large_binary(array.type)
+        offsets = np.frombuffer(array.buffers()[1], np.int64 if is_large else np.int32)
+        start, stop = offsets[array.offset], offsets[array.offset + len(array)]
+    data = array.buffers()[-1]
+    whole = np.frombuffer(data, np.uint8) if data is not None else np.zeros(0, np.uint8)
+    return whole[start:stop]
+
+
+def _to_fixed(values: pa.Array, size: int) -> pa.Array:
+    return pa.FixedSizeListArray.from_arrays(values, size)
+
+
+@dataclass(frozen=True)
+class Ragged:
+    """Rows of varying lengths: the values, and the splits of each level from the outside in."""
+
+    values: np.ndarray[Any, Any]
+    splits: tuple[np.ndarray[Any, Any], ...]
+
+
+def to_numpy(block: pa.RecordBatch, columns: Sequence[Column]) -> dict[str, Any]:
+    """The columns of a block by name: arrays that look at its buffers, or Ragged."""
+    found: dict[str, Any] = {}
+    for name, values, column in _iterate(block, columns):
+        if column is None:
+            found[name] = values.to_numpy().view(np.bool_)
+        elif column.shape and column.is_dense:
+            flat = _view(values.flatten(), column.dtype)
+            found[name] = flat.reshape(len(values), *column.shape)
+        elif column.shape:
+            splits = []
+            while pa.types.is_large_list(values.type):
+                offsets = values.offsets.to_numpy()
+                splits.append(offsets - offsets[0])
+                values = values.flatten()
+            found[name] = Ragged(_view(values, column.dtype), tuple(splits))
+        else:
+            found[name] = _view(values, column.dtype)
+    return found
+
+
+def _iterate(
+    block: pa.RecordBatch, columns: Sequence[Column]
+) -> Iterator[tuple[str, pa.Array, Column | None]]:
+    for column in columns:
+        yield column.name, block.column(column.name), column
+        if column.is_masked:
+            name = column.name + MASK_SUFFIX
+            yield name, block.column(name), None
+
+
+def _view(array: pa.Array, dtype: str) -> np.ndarray[Any, Any]:
+    if dtype == "string":
+        return array.to_numpy(zero_copy_only=False)
+    values: np.ndarray[Any, Any] = array.to_numpy()
+    return values.view(np.bool_) if dtype == "bool" else values
