@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from sparktrain.version import __version__
 
 if TYPE_CHECKING:
+    from sparktrain.data.tables import table
     from sparktrain.embedded import session
     from sparktrain.errors import (
         ConfigError,
@@ -40,6 +41,7 @@ _HOMES = {
     "run": "sparktrain.training",
     "Result": "sparktrain.training",
     "session": "sparktrain.embedded",
+    "table": "sparktrain.data.tables",
     "ConfigError": "sparktrain.errors",
     "DataError": "sparktrain.errors",
     "FunctionError": "sparktrain.errors",
@@ -61,6 +63,7 @@ __all__ = [
     "run",
     "Result",
     "session",
+    "table",
     "SparktrainError",
     "ConfigError",
     "FunctionError",

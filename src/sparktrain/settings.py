@@ -67,6 +67,11 @@ class Settings:
         "How long a function may go on after `ctx.should_stop` turned true (at `timeout_s` and"
         " Ctrl-C) before its node is ended.",
     )
+    spill_dir: str = _row(
+        "",
+        "Where rows of a DataFrame are kept on the executors' hosts for the second epoch and"
+        " later ones; empty for Spark's own local folders.",
+    )
     control_port: int = _row(
         0, "The port the driver listens on for logs and progress; 0 takes any free one."
     )

@@ -5,7 +5,10 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from sparktrain.data.tables import TableSpec
 
 CHIEF, WORKER, EVALUATOR = "chief", "worker", "evaluator"
 
@@ -76,6 +79,13 @@ class RunSpec:
     kept_log_lines: int = 10_000
     max_result_bytes: int = 64 * 1024 * 1024
     control: ControlAddress | None = None
+    #: What Spark feeds the nodes, and whether several tables share the stage.
+    tables: tuple[TableSpec, ...] = ()
+    is_mixed: bool = False
+    spill_dir: str = ""
+    #: Whether attempts are left: a spill is then kept for the next one.
+    may_restart: bool = False
+    restart_on_error: bool = False
 
     @property
     def needs_strategy(self) -> bool:
@@ -88,7 +98,7 @@ class Failure:
 
     node: str
     host: str
-    #: "exception", "result", "exit", "signal", "versions", "lost" or "ended".
+    #: "exception", "data", "result", "exit", "signal", "versions", "lost" or "ended".
     kind: str
     #: One sentence without its full stop.
     what: str
@@ -112,6 +122,36 @@ class Failure:
 
 
 @dataclass(frozen=True)
+class FeedResult:
+    """How the input of one node was."""
+
+    #: Rows that Spark or files gave to datasets over all epochs, and their size.
+    rows: int
+    bytes: int
+    #: Seconds of training in fit, and of waiting for input within them: in all, and in the
+    #: first epoch, when rows still arrive.
+    train_s: float
+    wait_s: float
+    first_s: float
+    first_wait_s: float
+    #: Blocks that were here and not yet read, when it was last looked.
+    queue: int
+
+    @property
+    def wait_share(self) -> float:
+        """The share of the training time that steps waited for input."""
+        return self.wait_s / self.train_s if self.train_s > 0 else 0.0
+
+    @property
+    def rows_per_s(self) -> float:
+        return self.rows / self.train_s if self.train_s > 0 else 0.0
+
+    @property
+    def mb_per_s(self) -> float:
+        return self.bytes / 1e6 / self.train_s if self.train_s > 0 else 0.0
+
+
+@dataclass(frozen=True)
 class NodeResult:
     """What became of one node."""
 
@@ -124,6 +164,8 @@ class NodeResult:
     #: Rows and steps trained on, where the progress callback could count them.
     rows: int | None = None
     steps: int | None = None
+    #: How the input of run(data=...) was; None without data.
+    feed: FeedResult | None = None
 
     @property
     def name(self) -> str:

@@ -22,7 +22,8 @@ class Result:
         value: What rank 0's function returned.
         metrics: One dict an epoch, or a call of ctx.report(), in order.
         model_path: What ctx.export() wrote; None if it was not called.
-        nodes: For each node: role, index, host, seconds, exit, rows and steps where known.
+        nodes: For each node: role, index, host, seconds, exit, rows and steps where known, and
+            how its input was.
         run_dir: Logs, spec, checkpoints, TensorBoard events.
         num_restarts: How often the group was started again.
     """
@@ -40,6 +41,7 @@ def run(
     *,
     num_workers: int,
     args: Any = None,
+    data: Any = None,
     evaluator: bool = False,
     spark: SparkSession | None = None,
     run_dir: str | os.PathLike[str] | None = None,
@@ -63,6 +65,8 @@ def run(
         train_fn: Called on every node with its context.
         num_workers: How many nodes train together: the chief and the workers.
         args: Anything picklable; the function finds it as ctx.args. Defaults to None.
+        data: What ctx.dataset() gives out: a DataFrame (named "train"), sparktrain.table(df, ...)
+            with declarations, or a dict of them by name. Defaults to None.
         evaluator: Whether one more node runs the function as an evaluator. Defaults to False.
         spark: A SparkSession, classic or Connect. Defaults to the active one, else to the
             embedded one of `session()`.
@@ -90,6 +94,7 @@ def run(
         train_fn,
         num_workers=num_workers,
         args=args,
+        data=data,
         evaluator=bool(evaluator),
         run_dir=run_dir,
         max_restarts=max_restarts,

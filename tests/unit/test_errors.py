@@ -29,6 +29,8 @@ TEXTS = {
     "advice": "Do that instead.",
     "what": "the function broke",
     "node": "worker:0",
+    "table": "train",
+    "column": "pixels",
     "host": "host-1",
     "traceback": "Traceback (most recent call last):\n  File x\nValueError: broken",
     "log_path": "/runs/r1/logs/worker-0",

@@ -17,6 +17,7 @@ from sparktrain.wire.messages import (
     Bye,
     End,
     Failed,
+    Fed,
     Hello,
     Joined,
     Leave,
@@ -35,14 +36,15 @@ SAMPLES: list[Message] = [
     Joined(host="h", pid=12),
     Log(lines=["one", "zwei ☃"], dropped=3),
     Progress(),
-    Progress(1, 2, 3, 4, {"loss": 0.5, "n": 1}, 10.5, 2, 300, 30, True),
+    Progress(1, 2, 3, 4, {"loss": 0.5, "n": 1}, 10.5, 2, 0.25, 300, 30, True),
     Report(metrics={"epoch": 1, "loss": 0.25}),
     Failed(failure=FAILURE),
+    Fed(rows={"train": 3}),
     Returned(),
     Bye(),
     Stop(),
     Leave(),
-    End(reason="another node failed"),
+    End(reason="another node failed", may_restart=True),
 ]
 KINDS = sorted(messages._KINDS)
 
@@ -121,12 +123,14 @@ WRONG: dict[str, list[tuple[str, Any]]] = {
         ("metrics", [1.0]),
         ("examples_per_s", "fast"),
         ("steps_per_s", []),
+        ("input_wait", "long"),
         ("rows", -5),
         ("total_steps", {}),
         ("ended", None),
         ("ended", 1),
         ("ended", "true"),
     ],
+    "fed": [("rows", None), ("rows", {"train": "3"})],
     "report": [("metrics", 1), ("metrics", {"loss": None})],
     "failed": [
         ("failure", None),
@@ -135,7 +139,7 @@ WRONG: dict[str, list[tuple[str, Any]]] = {
         ("failure", {**FAILURE, "what": None}),
         ("failure", {key: value for key, value in FAILURE.items() if key != "host"}),
     ],
-    "end": [("reason", None), ("reason", 3)],
+    "end": [("reason", None), ("reason", 3), ("may_restart", 1)],
 }
 
 

@@ -113,7 +113,7 @@ def test_commands_reach_the_nodes_of_this_attempt(monitor: Monitor) -> None:
     with connect(monitor, CHIEF, heard.append):
         wait_until(lambda: monitor.num_links() == 1)
         monitor.ask_to_stop()
-        monitor.end_nodes("another node failed")
+        monitor.end_nodes("another node failed", may_restart=False)
         wait_until(lambda: len(heard) == 2)
         assert heard == [Stop(), End(reason="another node failed")]
         monitor.start_attempt(1)
@@ -142,6 +142,6 @@ def test_a_port_that_is_taken_is_a_warning_with_what_to_set_and_the_run_goes_on(
             assert monitor.address is None
             assert monitor.num_links() == 0
             monitor.ask_to_stop()
-            monitor.end_nodes("nobody hears it")
+            monitor.end_nodes("nobody hears it", may_restart=False)
     assert f":{plan.settings.control_port} " in str(caught[0].message)
     assert "spark.sparktrain.controlPort" in str(caught[0].message)

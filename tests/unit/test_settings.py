@@ -23,6 +23,7 @@ VALUES: dict[str, tuple[tuple[Any, Any], tuple[str, Any], tuple[str, Any]]] = {
     "restart_wait_s": ((1.5, 1.5), ("2", 2.0), ("3", 3.0)),
     "launch_timeout_s": ((1.0, 1.0), ("2", 2.0), ("3", 3.0)),
     "stop_grace_s": ((0, 0.0), ("0.5", 0.5), ("3", 3.0)),
+    "spill_dir": (("/a", "/a"), ("/b", "/b"), ("/c", "/c")),
     "control_port": ((4001, 4001), ("4002", 4002), ("4003", 4003)),
     "kept_log_lines": ((1, 1), ("2", 2), ("0", 0)),
     "max_result_bytes": ((1, 1), ("2", 2), ("3", 3)),

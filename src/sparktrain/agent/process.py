@@ -94,6 +94,7 @@ class TrainerProcess:
         self._tail: deque[str] = deque(maxlen=TAIL_LINES)
         self._error: dict[str, Any] | None = None
         self._end_reason: str | None = None
+        self._fault: tuple[str, str] | None = None
         self._settled = threading.Event()
         self._sending = threading.Lock()
         self._threads: list[threading.Thread] = []
@@ -159,6 +160,11 @@ class TrainerProcess:
     def end(self, reason: str) -> None:
         """Ends the trainer because someone else says so."""
         self._end_reason = reason
+        self.kill()
+
+    def fail(self, kind: str, what: str) -> None:
+        """Ends the trainer because of a fault that the agent has found."""
+        self._fault = (kind, what)
         self.kill()
 
     def wait(self) -> Failure | None:
@@ -237,6 +243,9 @@ class TrainerProcess:
         base: dict[str, Any] = {"node": self._node.name, "host": self._host, "tail": tail}
         if self._end_reason is not None:
             return Failure(**base, kind="ended", what=self._end_reason, is_echo=True)
+        if self._fault is not None:
+            kind, what = self._fault
+            return Failure(**base, kind=kind, what=what)
         if self._error is not None:
             error = self._error
             return Failure(

@@ -41,6 +41,8 @@ class NodeCard:
     sees_run_dir: bool
     #: Where the nodes check out at the end; on the card of the one that keeps the desk.
     desk: ControlAddress | None = None
+    #: Partitions whose complete spill of an earlier attempt is on this host.
+    spilled: Sequence[int] = ()
 
 
 def find_versions() -> dict[str, str]:
@@ -95,7 +97,12 @@ def meet(barrier: Barrier, card: NodeCard) -> list[NodeCard]:
 
 
 def make_card(
-    node: NodeSpec, host: str, port: int, sees_run_dir: bool, desk: ControlAddress | None = None
+    node: NodeSpec,
+    host: str,
+    port: int,
+    sees_run_dir: bool,
+    desk: ControlAddress | None = None,
+    spilled: Sequence[int] = (),
 ) -> NodeCard:
     return NodeCard(
         node=node.name,
@@ -105,6 +112,7 @@ def make_card(
         versions=find_versions(),
         sees_run_dir=sees_run_dir,
         desk=desk,
+        spilled=list(spilled),
     )
 
 

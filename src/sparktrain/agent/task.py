@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from sparktrain.agent import rendezvous
 from sparktrain.agent.departure import Departure
+from sparktrain.agent.feed import Feeder
 from sparktrain.agent.lifeline import Lifeline
 from sparktrain.agent.process import (
     TrainerProcess,
@@ -28,12 +29,14 @@ from sparktrain.agent.process import (
     is_sparks_own,
     make_environment,
 )
+from sparktrain.data.spill import find_root
 from sparktrain.spec import Failure, NodeSpec, RunSpec
 from sparktrain.wire.client import ControlClient
 from sparktrain.wire.messages import (
     Bye,
     End,
     Failed,
+    Fed,
     Hello,
     Joined,
     Message,
@@ -87,11 +90,12 @@ class AgentTask:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from pyspark import BarrierTaskContext
 
-        for _ in batches:  # the stage's input only counts the nodes
-            pass
+        if not self.spec.tables:
+            for _ in batches:  # the stage's input only counts the nodes
+                pass
         context = BarrierTaskContext.get()
         index = context.partitionId()
-        agent = Agent(self.spec, self.spec.nodes[index], context)
+        agent = Agent(self.spec, self.spec.nodes[index], context, batches)
         for part, payload in enumerate(agent.run()):
             yield _to_batch(index, part, payload)
 
@@ -112,8 +116,15 @@ def _to_batch(node: int, part: int, payload: bytes) -> pa.RecordBatch:
 class Agent:
     """One node's agent: owns the link to the driver and the trainer process."""
 
-    def __init__(self, spec: RunSpec, node: NodeSpec, context: BarrierTaskContext) -> None:
+    def __init__(
+        self,
+        spec: RunSpec,
+        node: NodeSpec,
+        context: BarrierTaskContext,
+        batches: Iterator[pa.RecordBatch],
+    ) -> None:
         self._spec = spec
+        self._batches = batches
         self._node = node
         self._context = context
         address = context.getTaskInfos()[context.partitionId()].address
@@ -122,6 +133,9 @@ class Agent:
         self._progress: dict[str, Any] = {}
         self._reports: list[dict[str, float]] = []
         self._model_path: str | None = None
+        self._fed: dict[str, int] | None = None
+        self._feed: dict[str, Any] | None = None
+        self._may_restart = spec.may_restart
         self._trainer: TrainerProcess | None = None
         self._ended: str | None = None
         hello = Hello(
@@ -135,7 +149,11 @@ class Agent:
 
     def run(self) -> Iterator[bytes]:
         """Runs the node to its end; yields its summary and value, or raises NodeFailureError."""
-        with Lifeline(lambda: self._on_command(End("Spark ended the task"))), self._link:
+        with (
+            # Spark does not say why: a restart may follow.
+            Lifeline(lambda: self._on_command(End("Spark ended the task", may_restart=True))),
+            self._link,
+        ):
             summary, value = self._run_trainer()
             self._link.send(Bye())
             summary["unsent_lines"], summary["dropped_lines"] = self._link.close()
@@ -150,17 +168,23 @@ class Agent:
             rendezvous.reserve_port() as holder,
             self._departure,
             TrainerProcess(self._node, self._host, env, self._link.log, self._on_frame) as trainer,
+            self._make_feeder(trainer) as feeder,
         ):
             self._trainer = trainer
             if self._ended is not None:  # before there was a trainer to end
                 trainer.end(self._ended)
             # Sent before the nodes meet: TensorFlow loads while they do.
             trainer.send(self._make_job(), spec.function)
-            cards = self._meet(holder.getsockname()[1])
+            spills = feeder.find_earlier()
+            cards = self._meet(holder.getsockname()[1], list(spills))
             trainer.send({"kind": "cluster", "cluster": rendezvous.make_cluster(spec.nodes, cards)})
             self._link.send(Joined(host=self._host, pid=trainer.pid))
+            if spec.tables:
+                workers = cards[: spec.num_workers]  # an evaluator is the last node
+                feeder.start(self._batches, spills, [card.spilled for card in workers])
             failure = trainer.wait()
             if failure is not None:
+                feeder.is_kept = self._is_spill_kept(failure)
                 self._fail(failure)
             self._link.send(Returned())
             self._departure.wait()
@@ -176,8 +200,36 @@ class Agent:
             "steps": self._progress.get("total_steps"),
             "reports": self._reports,
             "model_path": self._model_path,
+            "fed": self._fed,
+            "feed": self._feed,
         }
         return summary, value if is_first else b""
+
+    def _make_feeder(self, trainer: TrainerProcess) -> Feeder:
+        spec, partition = self._spec, self._context.partitionId()
+        local_dirs = os.environ.get("SPARK_LOCAL_DIRS", "")
+
+        def on_done(outcome: dict[str, int] | str) -> None:
+            if isinstance(outcome, str):
+                trainer.fail("data", outcome)
+            else:
+                self._fed = outcome
+                self._link.send(Fed(rows=dict(outcome)))
+
+        return Feeder(
+            spec.tables,
+            is_mixed=spec.is_mixed,
+            partition=partition,
+            attempt=spec.attempt,
+            root=find_root(local_dirs, spec.spill_dir, spec.run_id, partition),
+            tell=trainer.send,
+            on_done=on_done,
+        )
+
+    def _is_spill_kept(self, failure: Failure) -> bool:
+        """Whether a restart may follow that can use it."""
+        is_own = failure.kind in ("exception", "data", "exit", "result") and not failure.is_echo
+        return self._may_restart and (self._spec.restart_on_error or not is_own)
 
     def _make_job(self) -> dict[str, Any]:
         spec = self._spec
@@ -193,12 +245,13 @@ class Agent:
             "max_result_bytes": spec.max_result_bytes,
             "python_path": list(dict.fromkeys([*mine, *spec.python_path])),
             "function_bytes": len(spec.function),
+            "tables": [table.to_dict() for table in spec.tables],
         }
 
-    def _meet(self, port: int) -> list[rendezvous.NodeCard]:
+    def _meet(self, port: int, spilled: list[int]) -> list[rendezvous.NodeCard]:
         sees_run_dir = (Path(self._spec.run_dir) / RUN_FILE).exists()
         desk = self._departure.open(self._host)
-        card = rendezvous.make_card(self._node, self._host, port, sees_run_dir, desk)
+        card = rendezvous.make_card(self._node, self._host, port, sees_run_dir, desk, spilled)
         cards = rendezvous.meet(self._context, card)
         self._departure.join(cards[0].desk)
         known = [("driver", self._spec.driver_versions)]
@@ -235,6 +288,9 @@ class Agent:
         if values.get("kind") == "export":
             self._model_path = str(values["path"])
             return
+        if values.get("kind") == "feed":
+            self._feed = {name: value for name, value in values.items() if name != "kind"}
+            return
         message = from_dict(values)
         if isinstance(message, Progress):
             self._progress.update({k: v for k, v in values.items() if v is not None})
@@ -246,6 +302,7 @@ class Agent:
         trainer = self._trainer
         if isinstance(message, End):
             self._ended = message.reason
+            self._may_restart = self._may_restart and message.may_restart
             self._departure.give_up()
             if trainer is not None:
                 trainer.end(message.reason)

@@ -352,7 +352,5 @@ def _iterate(
 
 
 def _view(array: pa.Array, dtype: str) -> np.ndarray[Any, Any]:
-    if dtype == "string":
-        return array.to_numpy(zero_copy_only=False)
-    values: np.ndarray[Any, Any] = array.to_numpy()
+    values: np.ndarray[Any, Any] = array.to_numpy(zero_copy_only=dtype != "string")
     return values.view(np.bool_) if dtype == "bool" else values

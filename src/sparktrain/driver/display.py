@@ -151,7 +151,16 @@ class LiveDisplay(PlainDisplay):
 
     def _draw(self, snapshot: Snapshot) -> Table:
         table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold dim")
-        for title in ("node", "host", "", "epoch", "step", "loss", "speed", "other metrics"):
+        for title in (
+            "node",
+            "host",
+            "",
+            "epoch",
+            "step",
+            "loss",
+            "speed",
+            "other metrics",
+        ):
             justify: Literal["left", "right"] = "right" if title == "speed" else "left"
             table.add_column(title, no_wrap=title != "other metrics", justify=justify)
         for node in snapshot.nodes.values():
@@ -168,7 +177,7 @@ class LiveDisplay(PlainDisplay):
             _of(where.epoch, where.epochs),
             _of(where.step, where.steps),
             "" if loss is None else f"{loss:.4f}",
-            _speed(where),
+            "  ".join((_speed(where), _wait(where))).strip(),
             "  ".join(others[:4]),
         ]
         # As Text: names of metrics may look like markup.
@@ -179,7 +188,7 @@ class LiveDisplay(PlainDisplay):
 def describe(where: Progress) -> str:
     """One line on how an epoch went."""
     metrics = "  ".join(f"{name} {value:.4g}" for name, value in where.metrics.items())
-    parts = [f"epoch {_of(where.epoch, where.epochs)}", metrics, _speed(where)]
+    parts = [f"epoch {_of(where.epoch, where.epochs)}", metrics, _speed(where), _wait(where)]
     return "  ".join(part for part in parts if part)
 
 
@@ -193,3 +202,8 @@ def _speed(where: Progress) -> str:
     if where.examples_per_s is not None:
         return f"{where.examples_per_s:,.0f} examples/s"
     return f"{where.steps_per_s:,.1f} steps/s" if where.steps_per_s is not None else ""
+
+
+def _wait(where: Progress) -> str:
+    """The share of the time that steps waited for input."""
+    return "" if where.input_wait is None else f"waits {where.input_wait:.0%}"

@@ -6,6 +6,7 @@ from sparktrain.driver import state
 from sparktrain.driver.plan import Plan
 from sparktrain.driver.record import RunRecord
 from sparktrain.errors import (
+    DataError,
     LaunchError,
     NodeFailedError,
     NodeLostError,
@@ -26,7 +27,7 @@ def to_error(failure: Failure, record: RunRecord, num_restarts: int) -> Sparktra
     """The error for the first cause of a failed run."""
     if failure.kind == "versions":
         return VersionMismatchError(differences=failure.differences or {})
-    kinds: dict[str, type[TrainingError]] = {"result": ResultError}
+    kinds: dict[str, type[TrainingError]] = {"result": ResultError, "data": DataError}
     if state.is_loss(failure):
         cls: type[TrainingError] = NodeLostError
         advice = f"Restarts so far: {num_restarts}." if num_restarts else _RESTART_ADVICE
@@ -43,6 +44,16 @@ def to_error(failure: Failure, record: RunRecord, num_restarts: int) -> Sparktra
         tail=failure.tail or record.tail(failure.node),
         log_path=str(log_path) if log_path.exists() else "",
         advice=advice,
+    )
+
+
+def make_empty(name: str, plan: Plan) -> DataError:
+    """The error for a table without rows."""
+    return DataError(
+        node=plan.nodes[0].name,
+        host="",
+        what=f"the data {name!r} has no rows",
+        advice="Check its filters and joins: df.limit(5).show() shows what it has.",
     )
 
 

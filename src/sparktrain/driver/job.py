@@ -30,11 +30,15 @@ class BarrierJob:
     Uses the DataFrame API only: it works the same over Spark Connect.
     """
 
-    def __init__(self, spark: SparkSession, spec: RunSpec, on_done: Callable[[], None]) -> None:
+    def __init__(
+        self, spark: SparkSession, frame: Any, spec: RunSpec, on_done: Callable[[], None]
+    ) -> None:
         from pyspark import InheritableThread
 
         self._spark = spark
         self._is_connect = is_connect(spark)
+        #: The rows of the stage; None for a stage that only counts its nodes.
+        self._frame = frame
         self._spec = spec
         self._on_done = on_done
         self._tag = f"sparktrain-{spec.run_id}-{spec.attempt}"
@@ -98,9 +102,10 @@ class BarrierJob:
         try:
             self._mark()
             if not self._cancelled:
-                stage = self._spark.range(0, num_nodes, 1, num_nodes).mapInArrow(
-                    AgentTask(self._spec), SCHEMA, barrier=True
-                )
+                frame = self._frame
+                if frame is None:
+                    frame = self._spark.range(0, num_nodes, 1, num_nodes)
+                stage = frame.mapInArrow(AgentTask(self._spec), SCHEMA, barrier=True)
                 self._rows = stage.collect()
         except Exception as error:
             self.error = error

@@ -12,13 +12,14 @@ import cloudpickle
 
 from sparktrain.agent.task import find_failure
 from sparktrain.driver import failures, spark_facts, state
+from sparktrain.driver.advice import describe_input
 from sparktrain.driver.display import Display, make_display
 from sparktrain.driver.job import Answer, BarrierJob
 from sparktrain.driver.monitor import Monitor
 from sparktrain.driver.plan import Plan, check_slots
 from sparktrain.driver.record import RunRecord
 from sparktrain.errors import LaunchError, ResourceError, ResultError
-from sparktrain.spec import Failure, NodeResult
+from sparktrain.spec import Failure, FeedResult, NodeResult
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -75,6 +76,8 @@ def launch(spark: SparkSession, plan: Plan) -> Outcome:
         )
         record.remove_checkpoints()
         display.finish(monitor.snapshot, outcome.num_restarts)
+        if (sentence := describe_input(outcome.nodes)) is not None:
+            display.note(sentence)
         return outcome
 
 
@@ -133,7 +136,7 @@ class Launch:
         # Of this attempt the nodes' own answers count: they are complete even without a link.
         self._earlier_metrics = monitor.snapshot.metrics
         spec = dataclasses.replace(self._plan.make_spec(attempt), control=monitor.address)
-        job = BarrierJob(self._spark, spec, on_done=monitor.wake)
+        job = BarrierJob(self._spark, self._plan.stage.frame, spec, on_done=monitor.wake)
         job.start()
         try:
             self._watch(job)
@@ -141,11 +144,17 @@ class Launch:
             if isinstance(error, KeyboardInterrupt):
                 self._stop_gently(job)
             reason = "the run timed out" if isinstance(error, TimeoutError) else "the run ended"
-            self._end(job, reason)
+            self._end(job, reason, may_restart=False)
             raise
-        if job.error is None and monitor.snapshot.cause is None:
+        cause = monitor.snapshot.cause
+        if job.error is None and cause is None:
             return job.answers()
-        self._end(job, "another node failed")
+        left = self._plan.max_restarts - attempt
+        on_error = self._plan.settings.restart_on_error
+        may_restart = cause is None or state.may_restart(cause, left, on_error)
+        self._end(job, "another node failed", may_restart)
+        nodes = monitor.snapshot.nodes
+        self._check_empty([nodes[node.name].fed for node in self._plan.workers])
         raise _AttemptError(self._find_cause(job)) from job.error
 
     def _watch(self, job: BarrierJob) -> None:
@@ -194,15 +203,20 @@ class Launch:
         while time.monotonic() < until and not job.is_done():
             self._monitor.wait(TICK_S)
 
-    def _end(self, job: BarrierJob, reason: str) -> None:
+    def _check_empty(self, fed: list[Mapping[str, float] | None]) -> None:
+        """A table without rows is the cause of whatever came of it."""
+        if self._plan.stage.tables and (name := state.find_empty(fed)) is not None:
+            raise failures.make_empty(name, self._plan)
+
+    def _end(self, job: BarrierJob, reason: str, may_restart: bool) -> None:
         """Ends every trainer and the job; returns when they are gone."""
         deadline = time.monotonic() + END_TIMEOUT_S
         # Nodes with a link end themselves at once; the others are ended by Spark. Again and
         # again, because nodes may come up and jobs be submitted while we are at it.
-        self._monitor.end_nodes(reason)
+        self._monitor.end_nodes(reason, may_restart)
         while not job.join(0.5) and time.monotonic() < deadline:
             job.cancel()
-            self._monitor.end_nodes(reason)
+            self._monitor.end_nodes(reason, may_restart)
         while self._monitor.num_links() and time.monotonic() < deadline:
             self._monitor.wait(TICK_S)
         self._display.update(self._monitor.snapshot, self._monitor.take_lines())
@@ -224,6 +238,8 @@ class Launch:
                 problem=f"Spark handed back {len(answers)} of {len(self._plan.nodes)} nodes.",
                 advice="This should not happen; please report it with the run directory.",
             )
+        workers = [a for a, n in zip(answers, self._plan.nodes, strict=True) if n.rank is not None]
+        self._check_empty([answer.summary["fed"] for answer in workers])
         metrics = self._earlier_metrics
         nodes = []
         for node, answer in zip(self._plan.nodes, answers, strict=True):
@@ -240,6 +256,7 @@ class Launch:
                     exit=summary["exit"],
                     rows=summary["rows"],
                     steps=summary["steps"],
+                    feed=FeedResult(**summary["feed"]) if summary["feed"] else None,
                 )
             )
         self._display.update(self._monitor.snapshot, self._monitor.take_lines())

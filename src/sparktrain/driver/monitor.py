@@ -111,9 +111,9 @@ class Monitor:
         if self._server is not None:
             self._server.send(Stop(), self._snapshot.attempt, node)
 
-    def end_nodes(self, reason: str) -> None:
+    def end_nodes(self, reason: str, may_restart: bool) -> None:
         if self._server is not None:
-            self._server.send(End(reason=reason), self._snapshot.attempt)
+            self._server.send(End(reason, may_restart), self._snapshot.attempt)
 
     def num_links(self) -> int:
         """Nodes of this attempt that still have a link, so may still have a trainer."""

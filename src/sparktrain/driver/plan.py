@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import cloudpickle
 
 from sparktrain.driver import spark_facts
+from sparktrain.driver.tables import StagePlan, plan_stage
 from sparktrain.errors import ConfigError, FunctionError, ResourceError
 from sparktrain.settings import Settings, resolve
 from sparktrain.spec import NodeSpec, RunSpec, make_nodes
@@ -41,6 +42,13 @@ class Plan:
     max_restarts: int
     timeout_s: float | None
     settings: Settings
+    #: What the nodes are fed.
+    stage: StagePlan = field(default_factory=StagePlan)
+
+    @property
+    def workers(self) -> tuple[NodeSpec, ...]:
+        """The nodes that train."""
+        return tuple(node for node in self.nodes if node.rank is not None)
 
     def make_spec(self, attempt: int) -> RunSpec:
         return RunSpec(
@@ -56,6 +64,11 @@ class Plan:
             distribution=self.settings.distribution,
             kept_log_lines=self.settings.kept_log_lines,
             max_result_bytes=self.settings.max_result_bytes,
+            tables=self.stage.tables,
+            is_mixed=self.stage.is_mixed,
+            spill_dir=self.settings.spill_dir,
+            may_restart=attempt < self.max_restarts,
+            restart_on_error=self.settings.restart_on_error,
         )
 
 
@@ -71,6 +84,7 @@ def make_plan(
     timeout_s: float | None,
     env: Mapping[str, str] | None,
     settings: Mapping[str, Any],
+    data: Any = None,
 ) -> Plan:
     """Checks everything that can be checked on the driver."""
     resolved = resolve(settings, lambda key: spark_facts.get_conf(spark, key), os.environ)
@@ -80,6 +94,7 @@ def make_plan(
     function = pickle_function(train_fn, args)
     nodes = make_nodes(num_workers, evaluator)
     check_slots(spark, len(nodes), resolved.slot_wait_s)
+    stage = plan_stage(spark, data, num_workers, len(nodes))
     run_id = make_run_id()
     return Plan(
         run_id=run_id,
@@ -92,6 +107,7 @@ def make_plan(
         max_restarts=max_restarts,
         timeout_s=timeout_s,
         settings=resolved,
+        stage=stage,
     )
 
 

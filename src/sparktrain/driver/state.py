@@ -10,6 +10,7 @@ from sparktrain.spec import Failure, NodeSpec
 from sparktrain.wire.messages import (
     Bye,
     Failed,
+    Fed,
     Joined,
     Message,
     Progress,
@@ -28,6 +29,8 @@ class NodeState:
     host: str = ""
     pid: int | None = None
     progress: Progress = field(default_factory=Progress)
+    #: Rows that came in, by table, once all have.
+    fed: Mapping[str, float] | None = None
 
 
 @dataclass(frozen=True)
@@ -82,6 +85,8 @@ def apply(snapshot: Snapshot, node: str, attempt: int, message: Message) -> Snap
         return _with(snapshot, node, progress=_newer(known.progress, message))
     if isinstance(message, Report):
         return replace(snapshot, metrics=add_metrics(snapshot.metrics, message.metrics))
+    if isinstance(message, Fed):
+        return _with(snapshot, node, fed=message.rows)
     if isinstance(message, Returned):
         return _with(snapshot, node, status="returned")
     if isinstance(message, Bye):
@@ -153,6 +158,14 @@ def _reason(text: str) -> str:
             if mark in line:
                 return f"{what}: {line[line.index(mark) :][:300].strip().rstrip('.')}"
     return "it vanished"
+
+
+def find_empty(fed: Sequence[Mapping[str, float] | None]) -> str | None:
+    """The first table that has no rows on any worker; None while that is not known of all."""
+    known = [rows for rows in fed if rows is not None]
+    if len(known) < len(fed) or not known:
+        return None
+    return next((name for name in known[0] if sum(rows[name] for rows in known) == 0), None)
 
 
 def may_restart(failure: Failure, num_left: int, on_error: bool) -> bool:

@@ -14,6 +14,7 @@ from typing import Any
 
 from sparktrain.spec import NodeSpec, make_tf_config
 from sparktrain.trainer.context import Context
+from sparktrain.trainer.feed import Feed
 from sparktrain.trainer.link import AgentLink
 from sparktrain.trainer.watchdog import start_watchdog
 
@@ -52,12 +53,16 @@ def _call(link: AgentLink, job: dict[str, Any], function: bytes) -> Any:
         run_dir=job["run_dir"],
         link=link,
         distributed=job["needs_strategy"] and node.rank is not None,
+        feed=Feed(job["tables"]),
     )
-    link.watch()
+    link.watch(context.feed.handle)
     context.prepare()
     # Behind the strategy: opening the function imports the user's modules, which may compute.
     train_fn, context.args = cloudpickle.loads(function)
-    return train_fn(context)
+    try:
+        return train_fn(context)
+    finally:
+        context.close()
 
 
 class _ResultError(Exception):

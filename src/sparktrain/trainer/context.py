@@ -7,14 +7,16 @@ import operator
 import os
 import sys
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sparktrain.errors import ConfigError
 from sparktrain.spec import CHIEF, NodeSpec
+from sparktrain.trainer.meter import FeedMeter
 
 if TYPE_CHECKING:
+    from sparktrain.trainer.feed import Feed
     from sparktrain.trainer.link import AgentLink
 
 
@@ -49,6 +51,7 @@ class Context:
         run_dir: str,
         link: AgentLink,
         distributed: bool,
+        feed: Feed,
     ) -> None:
         self.role = node.role
         self.index = node.index
@@ -66,6 +69,9 @@ class Context:
         #: Rows and steps of finished epochs, over all calls of fit.
         self.rows_done = 0
         self.steps_done = 0
+        #: The tables of run(data=...), and what is measured of them.
+        self.feed = feed
+        self.meter = FeedMeter()
         self._link = link
         self._distributed = distributed
         self._strategy: Any = None
@@ -85,6 +91,7 @@ class Context:
         from sparktrain.trainer.strategy import KerasMultiWorkerStrategy
 
         self._strategy = KerasMultiWorkerStrategy()
+        self.meter.watch(self._strategy.input_wait)
         keras = sys.modules.get("keras")  # absent where the user asked for tf_keras
         message = check_version(keras.__version__) if keras is not None else None
         if message is not None:
@@ -103,6 +110,70 @@ class Context:
     def should_stop(self) -> bool:
         """True once the driver wants the function to end: at timeout_s or Ctrl-C."""
         return self._link.stop.is_set()
+
+    def dataset(
+        self,
+        name: str = "train",
+        *,
+        batch_size: int,
+        features: str | Sequence[str] | None = None,
+        label: str | None = None,
+        weight: str | None = None,
+        shuffle: int | bool = False,
+        seed: int = 0,
+        drop_remainder: bool = False,
+    ) -> Any:
+        """A tf.data.Dataset of this worker's rows of a table of run(data=...).
+
+            model.fit(ctx.dataset("train", batch_size=256, features=["image"], label="label"))
+
+        Every iteration is a pass over all rows; the first one begins while they still arrive.
+
+        Args:
+            name: The table. Defaults to "train", which is also the name of run(data=df).
+            batch_size: Of the global batch, over all workers, as everywhere in fit.
+            features: Columns for x: one gives its tensor, several a dict. Defaults to all but
+                label and weight.
+            label, weight: Columns for y and the sample weights. With neither features nor a
+                label, batches are dicts of all columns.
+            shuffle: Mixes rows within a window of so many rows; True means 10,000. From the
+                second pass on, the blocks of the table are mixed as well.
+            seed: The same seed gives the same order in the same pass.
+            drop_remainder: Leaves out the last batch of this worker if it is not full.
+        """
+        from sparktrain.trainer.dataset import make_choice, make_dataset
+
+        source = self.feed.find(name, self.rank)
+        choice = make_choice(
+            name,
+            source.columns,
+            batch_size=batch_size,
+            features=features,
+            label=label,
+            weight=weight,
+            shuffle=shuffle,
+            seed=seed,
+            drop_remainder=drop_remainder,
+        )
+        # Keras' default is shuffle=True, and Keras warns that it means nothing for a dataset.
+        warnings.filterwarnings("ignore", message="`shuffle=True` was passed")
+        dataset = make_dataset(source, choice, self.meter)
+        if self._distributed:
+            from sparktrain.trainer.strategy import turn_sharding_off
+
+            return turn_sharding_off(dataset)
+        return self.meter.measure(dataset)
+
+    def close(self) -> None:
+        """Called when the function is over: tells what was measured, ends what waits for rows."""
+        self.feed.close()
+        self.send_feed()
+
+    def send_feed(self) -> None:
+        """Tells the agent how the input has been so far."""
+        if self.feed.tables:
+            with contextlib.suppress(Exception):
+                self._link.send({"kind": "feed", **self.meter.to_dict(), "queue": self.feed.depth})
 
     def local_dataset(self, dataset: Any) -> Any:
         """Marks a batched tf.data.Dataset as rows that only this worker has.
@@ -175,7 +246,8 @@ class Context:
         """Tells the driver where this node is; used by the progress callback."""
         counts = ("epoch", "epochs", "step", "steps", "rows", "total_steps")
         frame: dict[str, Any] = {name: _count(values.get(name)) for name in counts}
-        frame.update({name: values.get(name) for name in ("examples_per_s", "steps_per_s")})
+        numbers = ("examples_per_s", "steps_per_s", "input_wait")
+        frame.update({name: values.get(name) for name in numbers})
         frame.update(metrics=values.get("metrics", {}), ended=values.get("ended", False))
         # What Keras was given may be of any type; telling about it must never fail a fit.
         with contextlib.suppress(Exception):

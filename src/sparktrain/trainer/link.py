@@ -7,6 +7,7 @@ import os
 import signal
 import socket
 import threading
+from collections.abc import Callable
 from typing import Any, NoReturn
 
 from sparktrain.errors import WireError
@@ -55,22 +56,27 @@ class AgentLink:
         except (EOFError, OSError):
             end_group()
 
-    def watch(self) -> None:
-        """From now on commands are read in a thread, and the agent's end is this one's."""
-        threading.Thread(target=self._watch, name="sparktrain-agent", daemon=True).start()
+    def watch(self, on_feed: Callable[[dict[str, Any]], None]) -> None:
+        """From now on frames are read in a thread, and the agent's end is this one's."""
+        threading.Thread(
+            target=self._watch, args=(on_feed,), name="sparktrain-agent", daemon=True
+        ).start()
 
     def wait_for_exit(self) -> None:
         """Waits until the agent says that all nodes are done."""
         self._exit.wait()
 
-    def _watch(self) -> None:
+    def _watch(self, on_feed: Callable[[dict[str, Any]], None]) -> None:
         try:
             while True:
-                kind = frames.read_frame(self._socket).get("kind")
+                values = frames.read_frame(self._socket)
+                kind = values.get("kind")
                 if kind == "stop":
                     self.stop.set()
                 elif kind == "exit":
                     self._exit.set()
+                else:
+                    on_feed(values)
         except (EOFError, OSError, WireError):
             if not self._exit.is_set():
                 end_group()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+import warnings
 from typing import TYPE_CHECKING, Any
 
 from sparktrain.errors import ConfigError
@@ -29,9 +30,15 @@ def make_progress_callback(keras: Any, context: Context, fit: int) -> Any:
             #: Time, rows and steps from which the speed is taken.
             self._last = (0.0, 0, 0)
             self._train_seconds: float | None = None
+            #: Seconds waited for input: when the epoch began, and in its training.
+            self._wait_began: float | None = None
+            self._waited: float | None = None
 
         def on_train_begin(self, logs: Any = None) -> None:
             check_steps_per_execution(self.model, context.num_workers)
+            if context.feed.tables and self.params.get("steps") is None:
+                # Keras says so at the end of every dataset whose length it does not know.
+                warnings.filterwarnings("ignore", message="Your input ran out of data")
 
         def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
             self._epoch = epoch + 1
@@ -40,6 +47,8 @@ def make_progress_callback(keras: Any, context: Context, fit: int) -> Any:
             self._train_seconds = None
             self._steps_in_epoch = 0
             self._rows_trained: int | None = None
+            self._wait_began = context.meter.wait_s
+            self._waited = None
             self._send({}, rows=None)
 
         def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
@@ -52,6 +61,9 @@ def make_progress_callback(keras: Any, context: Context, fit: int) -> Any:
             # The speed of the whole epoch, without its validation.
             self._last = (time.monotonic() - self._seconds_trained(), 0, 0)
             self._send(logs or {}, rows, ended=True)
+            if self._wait_began is not None:
+                context.meter.add_epoch(self._seconds_trained(), self._seconds_waited())
+            context.send_feed()
             context.rows_done += rows or 0
             context.steps_done += self._steps_in_epoch
             if context.is_chief:
@@ -64,6 +76,7 @@ def make_progress_callback(keras: Any, context: Context, fit: int) -> Any:
             # Validation resets the metric the rows are counted with.
             self._rows_trained = self._count_rows()
             self._train_seconds = time.monotonic() - self._began
+            self._waited = self._seconds_waited()
 
         def _send(self, logs: Any, rows: int | None, *, ended: bool = False) -> None:
             now = time.monotonic()
@@ -82,6 +95,7 @@ def make_progress_callback(keras: Any, context: Context, fit: int) -> Any:
                 else None,
                 rows=None if rows is None else context.rows_done + rows,
                 total_steps=context.steps_done + steps,
+                input_wait=self._input_wait(),
                 ended=ended,
             )
             self._sent_at = now
@@ -92,6 +106,18 @@ def make_progress_callback(keras: Any, context: Context, fit: int) -> Any:
             if self._train_seconds is None:
                 return time.monotonic() - self._began
             return self._train_seconds
+
+        def _seconds_waited(self) -> float:
+            if self._waited is not None:
+                return self._waited
+            now = context.meter.wait_s
+            return 0.0 if now is None or self._wait_began is None else now - self._wait_began
+
+        def _input_wait(self) -> float | None:
+            """The share of this epoch's training that steps waited for input."""
+            if self._wait_began is None or not context.feed.tables:
+                return None
+            return min(self._seconds_waited() / max(self._seconds_trained(), 1e-6), 1.0)
 
         def _count_rows(self) -> int | None:
             """Rows this worker has trained on in this epoch: the weight of Keras' loss average."""

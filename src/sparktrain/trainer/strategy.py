@@ -29,6 +29,11 @@ from sparktrain.errors import ConfigError
 class KerasMultiWorkerStrategy(tf.distribute.MultiWorkerMirroredStrategy):  # type: ignore[misc]
     """Synchronous training on several workers, for Keras 3, tf_keras and custom loops."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        #: Seconds that steps have waited for their data.
+        self.input_wait = tf.Variable(0.0, dtype=tf.float64, trainable=False)
+
     @contextlib.contextmanager
     def scope(self) -> Iterator[Any]:
         with super().scope() as current, tf.variable_creator_scope(_average_statistics):
@@ -55,8 +60,12 @@ class KerasMultiWorkerStrategy(tf.distribute.MultiWorkerMirroredStrategy):  # ty
         # Twice, because ops are made in two places: in the replica's function, and around it
         # where replicas are merged to update variables.
         local = [self.experimental_local_results(leaf) for leaf in tf.nest.flatten((args, kwargs))]
+        with tf.control_dependencies(None):
+            began = tf.timestamp()  # waits for nothing: the beginning of the step
         with tf.control_dependencies(_tensors(local)):
-            return super().run(after_data, args, kwargs, options)
+            waited = self.input_wait.assign_add(tf.timestamp() - began, read_value=False)
+            with tf.control_dependencies([waited]):
+                return super().run(after_data, args, kwargs, options)
 
     def experimental_distribute_dataset(self, dataset: Any, options: Any = None) -> Any:
         if isinstance(dataset, tf.data.Dataset):
@@ -87,12 +96,17 @@ def _tensors(structure: Any) -> list[Any]:
 
 def make_local_dataset(dataset: Any) -> Any:
     """Marks a dataset as this worker's own rows, so that fit neither shards nor cuts it."""
+    # Keras ends an epoch after as many steps as the dataset has batches, but TensorFlow makes
+    # several smaller batches of each: only a dataset of unknown length is read to its end.
+    return turn_sharding_off(dataset.filter(lambda *_: True))
+
+
+def turn_sharding_off(dataset: Any) -> Any:
+    """For a dataset of unknown length whose rows only this worker has."""
     options = tf.data.Options()
     off = tf.data.experimental.AutoShardPolicy.OFF
     options.experimental_distribute.auto_shard_policy = off
-    # Keras ends an epoch after as many steps as the dataset has batches, but TensorFlow makes
-    # several smaller batches of each: only a dataset of unknown length is read to its end.
-    return dataset.filter(lambda *_: True).with_options(options)
+    return dataset.with_options(options)
 
 
 def check_shards(dataset: Any, num_workers: int) -> None:

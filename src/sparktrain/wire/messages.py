@@ -125,6 +125,8 @@ class Progress(Message):
     metrics: dict[str, float] = dataclasses.field(default_factory=dict)
     examples_per_s: float | None = None
     steps_per_s: float | None = None
+    #: The share of the epoch so far that steps waited for input.
+    input_wait: float | None = None
     #: Totals since the function began.
     rows: int | None = None
     total_steps: int | None = None
@@ -139,6 +141,7 @@ class Progress(Message):
         "metrics": _is_metrics,
         "examples_per_s": _maybe(_is_number),
         "steps_per_s": _maybe(_is_number),
+        "input_wait": _maybe(_is_number),
         "rows": _maybe(_is_count),
         "total_steps": _maybe(_is_count),
         "ended": lambda value: isinstance(value, bool),
@@ -161,6 +164,15 @@ class Failed(Message):
     failure: dict[str, Any]
     kind: ClassVar[str] = "failed"
     checks: ClassVar[Checks] = {"failure": _is_failure}
+
+
+@dataclass(frozen=True)
+class Fed(Message):
+    """All rows of the node have come in: how many, by table."""
+
+    rows: dict[str, float]
+    kind: ClassVar[str] = "fed"
+    checks: ClassVar[Checks] = {"rows": _is_metrics}
 
 
 @dataclass(frozen=True)
@@ -189,8 +201,13 @@ class End(Message):
     """From the driver: end the trainer now."""
 
     reason: str
+    #: Whether a restart may follow, which can use the spill.
+    may_restart: bool = False
     kind: ClassVar[str] = "end"
-    checks: ClassVar[Checks] = {"reason": _is_text}
+    checks: ClassVar[Checks] = {
+        "reason": _is_text,
+        "may_restart": lambda value: isinstance(value, bool),
+    }
 
 
 @dataclass(frozen=True)
@@ -202,7 +219,7 @@ class Leave(Message):
 
 _KINDS: dict[str, type[Message]] = {
     cls.kind: cls
-    for cls in (Hello, Joined, Log, Progress, Report, Failed, Returned, Bye, Stop, End, Leave)
+    for cls in (Hello, Joined, Log, Progress, Report, Failed, Fed, Returned, Bye, Stop, End, Leave)
 }
 
 

@@ -1,0 +1,192 @@
+"""Takes the batches Spark hands to a task into spills, and tells the trainer about each block."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from sparktrain.data.arrow import BadRowError, Place, make_block, stored_schema
+from sparktrain.data.spill import (
+    Entry,
+    SpillError,
+    SpillWriter,
+    find_complete,
+    make_folder,
+    match,
+    read_manifest,
+    remove_folders,
+    write_manifest,
+)
+from sparktrain.data.tables import TableSpec
+
+#: The column that says which table a row is of, where several share a stage.
+TABLE_COLUMN = "sparktrain_table"
+#: Columns of the tables themselves in such a stage, one struct each.
+STRUCT_COLUMN = "sparktrain_rows_{}"
+
+
+#: How long to wait for a batch that is on its way when the feed ends early.
+JOIN_S = 5.0
+#: Blocks are cut to this size: a batch of Spark's may be very large.
+MAX_BLOCK_BYTES = 16 * 1024 * 1024
+
+
+class Feeder:
+    """Feeds one trainer in a thread of its own; use as a context manager.
+
+    Args:
+        tables: What the stage's rows are of.
+        is_mixed: Whether the stage carries several tables as structs.
+        partition, attempt: The number of the task, and of the run's attempt.
+        root: Where spills of this run are on this host.
+        tell: Sends a frame to the trainer.
+        on_done: Called with the rows of each table when all is in, or with what went wrong.
+    """
+
+    def __init__(
+        self,
+        tables: Sequence[TableSpec],
+        is_mixed: bool,
+        partition: int,
+        attempt: int,
+        root: Path,
+        tell: Callable[[dict[str, Any]], None],
+        on_done: Callable[[dict[str, int] | str], None],
+    ) -> None:
+        self._tables = tables
+        self._is_mixed = is_mixed
+        self._partition = partition
+        self._attempt = attempt
+        self._root = root
+        self._tell = tell
+        self._on_done = on_done
+        self._folder = root / "none"
+        self._stopped = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._entries: dict[str, list[Entry]] = {table.name: [] for table in tables}
+        #: Whether the spill stays for a restart.
+        self.is_kept = False
+
+    def __enter__(self) -> Feeder:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        """Ends the feed behind the batch that is on its way, and removes the spill."""
+        self._stopped.set()
+        if self._thread is not None:
+            self._thread.join(JOIN_S)
+        if not self.is_kept:
+            remove_folders(self._root, self._attempt, self._folder)
+
+    def find_earlier(self) -> dict[int, Path]:
+        """Complete spills of earlier attempts on this host, by partition."""
+        return find_complete(self._root, [table.name for table in self._tables])
+
+    def start(
+        self,
+        batches: Iterable[pa.RecordBatch],
+        earlier: Mapping[int, Path],
+        everywhere: Sequence[Sequence[int]],
+    ) -> None:
+        """Begins to feed.
+
+        Args:
+            batches: Spark's.
+            earlier: What find_earlier() found here.
+            everywhere: The partitions each worker has found. If all have one, no rows are asked
+                for again: a mixture of old and new ones could miss rows or have them twice.
+        """
+        seats = match(everywhere) if self._partition < len(everywhere) else None
+        if seats is not None and self._tables:
+            self._replay(earlier[seats[self._partition]])
+            return
+        self._thread = threading.Thread(
+            target=self._work, args=(batches,), name="sparktrain-feed", daemon=True
+        )
+        self._thread.start()
+
+    def _replay(self, folder: Path) -> None:
+        """Uses the complete spill of an earlier attempt."""
+        self._folder = folder
+        entries = read_manifest(folder)
+        self._tell({"kind": "spill", "folder": str(folder)})
+        for name, found in entries.items():
+            self._tell(_describe(name, found))
+        self._finish({name: sum(e.rows for e in found) for name, found in entries.items()})
+
+    def _work(self, batches: Iterable[pa.RecordBatch]) -> None:
+        try:
+            rows = self._feed(batches)
+        except (BadRowError, SpillError) as error:
+            self._on_done(str(error))
+        except Exception as error:
+            if not self._stopped.is_set():
+                self._on_done(f"Spark's rows could not be read: {type(error).__name__}: {error}")
+        else:
+            if not self._stopped.is_set():
+                self._finish(rows)
+
+    def _finish(self, rows: dict[str, int]) -> None:
+        # The driver first: when the trainer finds no rows, it must be known whose fault it is.
+        self._on_done(rows)
+        self._tell({"kind": "fed"})
+
+    def _feed(self, batches: Iterable[pa.RecordBatch]) -> dict[str, int]:
+        remove_folders(self._root, self._attempt)  # of attempts that cannot be used
+        folder = self._folder = make_folder(self._root, self._partition, self._attempt)
+        writers = {
+            table.name: SpillWriter(folder / f"{table.name}.arrow", stored_schema(table.columns))
+            for table in self._tables
+        }
+        self._tell({"kind": "spill", "folder": str(folder)})
+        rows = {table.name: 0 for table in self._tables}
+        try:
+            for batch in batches:
+                if self._stopped.is_set():
+                    break
+                for table, part in self._split(batch):
+                    place = Place(table.name, self._partition, rows[table.name])
+                    block = make_block(part, table.columns, place)
+                    entry = writers[table.name].append(block)
+                    self._entries[table.name].append(entry)
+                    rows[table.name] += entry.rows
+                    self._tell(_describe(table.name, [entry]))
+        finally:
+            for writer in writers.values():
+                writer.close()
+        if not self._stopped.is_set():
+            write_manifest(folder, self._entries)
+        return rows
+
+    def _split(self, batch: pa.RecordBatch) -> Iterator[tuple[TableSpec, pa.RecordBatch]]:
+        """The rows of each table in a batch; they are in the order of the tables."""
+        if batch.num_rows == 0:
+            return
+        if not self._is_mixed:
+            yield from ((self._tables[0], part) for part in _cut(batch))
+            return
+        numbers = batch.column(TABLE_COLUMN).to_numpy(zero_copy_only=False)
+        edges = [0, *(np.flatnonzero(np.diff(numbers)) + 1).tolist(), len(numbers)]
+        for start, stop in itertools.pairwise(edges):
+            number = int(numbers[start])
+            structs = batch.column(STRUCT_COLUMN.format(number)).slice(start, stop - start)
+            names = [field.name for field in structs.type]
+            rows = pa.RecordBatch.from_arrays(structs.flatten(), names=names)
+            yield from ((self._tables[number], part) for part in _cut(rows))
+
+
+def _cut(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    step = max(int(batch.num_rows * MAX_BLOCK_BYTES / max(batch.nbytes, 1)), 1)
+    for start in range(0, batch.num_rows, step):
+        yield batch.slice(start, step)
+
+
+def _describe(table: str, entries: Sequence[Entry]) -> dict[str, Any]:
+    return {"kind": "blocks", "table": table, "entries": [asdict(entry) for entry in entries]}

@@ -1,0 +1,49 @@
+"""The order of rows: a permutation of blocks, then a window of rows. Same seed, same order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+import pyarrow as pa
+
+
+def block_order(num_blocks: int, seed: int, pass_number: int) -> list[int]:
+    """In which order to read the blocks of a complete spill."""
+    return [int(i) for i in _rng(seed, pass_number, 0).permutation(num_blocks)]
+
+
+def shuffle_window(
+    blocks: Iterable[pa.RecordBatch], window: int, seed: int, pass_number: int
+) -> Iterator[pa.RecordBatch]:
+    """Mixes rows within a window of about so many rows.
+
+    Keeps that many rows back. When half a window of new rows has come, all of them are mixed,
+    and half a window leaves: each row is copied three times, however large the window is.
+    """
+    rng = _rng(seed, pass_number, 1)
+    step = max(window // 2, 1)
+    held: list[pa.RecordBatch] = []
+    num_held = 0
+    for block in blocks:
+        # In steps: where blocks begin and end must not decide how far rows travel.
+        for start in range(0, block.num_rows, step):
+            piece = block.slice(start, step)
+            held.append(piece)
+            num_held += piece.num_rows
+            if num_held >= window + step:
+                mixed = _mix(held, rng)
+                yield mixed.slice(0, num_held - window)
+                held, num_held = [mixed.slice(num_held - window)], window
+    if num_held:
+        yield _mix(held, rng)
+
+
+def _mix(held: list[pa.RecordBatch], rng: np.random.Generator) -> pa.RecordBatch:
+    table = pa.Table.from_batches(held).combine_chunks()
+    order = rng.permutation(table.num_rows)
+    return table.take(pa.array(order)).combine_chunks().to_batches()[0]
+
+
+def _rng(seed: int, pass_number: int, use: int) -> np.random.Generator:
+    return np.random.default_rng([seed, pass_number, use])

@@ -1,0 +1,189 @@
+"""The spill: blocks of a table in a local Arrow file, written once and read many times.
+
+A spill is a log. One process appends, others read any block that is complete, while more is
+being written. It is an ordinary Arrow stream file, so that every Arrow tool can open it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+MANIFEST = "complete.json"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """Where a block is in its file."""
+
+    offset: int
+    size: int
+    rows: int
+
+
+class SpillError(Exception):
+    """The spill cannot be written or is not what was written; the text says where and why."""
+
+
+class SpillWriter:
+    """Appends blocks to a new file."""
+
+    def __init__(self, path: Path, schema: pa.Schema) -> None:
+        self._path = path
+        try:
+            self._sink = pa.OSFile(str(path), "wb")
+        except OSError as error:
+            raise SpillError(_explain(path, error)) from error
+        self._writer = pa.ipc.new_stream(self._sink, schema)
+        # The writer puts the schema in front of the first block.
+        self._end = schema.serialize().size
+
+    def append(self, block: pa.RecordBatch) -> Entry:
+        """Writes a block; once this returns, any process can read it."""
+        try:
+            self._writer.write_batch(block)
+            end = self._sink.tell()
+        except OSError as error:
+            raise SpillError(_explain(self._path, error)) from error
+        entry = Entry(self._end, end - self._end, block.num_rows)
+        self._end = end
+        return entry
+
+    def close(self) -> None:
+        try:
+            self._writer.close()
+            self._sink.close()
+        except OSError as error:
+            raise SpillError(_explain(self._path, error)) from error
+
+
+class SpillReader:
+    """Reads blocks of a file, which may still be growing. For many threads at once."""
+
+    def __init__(self, path: Path, schema: pa.Schema) -> None:
+        self._path = path
+        self._schema = schema
+        self._descriptor = os.open(path, os.O_RDONLY)
+
+    def read(self, entry: Entry) -> pa.RecordBatch:
+        # Read, not mapped: it costs the same, and a file that was cut is an error, not a signal.
+        buffer = pa.allocate_buffer(entry.size)
+        view = memoryview(buffer)
+        done = 0
+        while done < entry.size:
+            count = os.preadv(self._descriptor, [view[done:]], entry.offset + done)
+            if count == 0:
+                raise SpillError(
+                    f"the spill {self._path} ends at byte {entry.offset + done}, but a block up to"
+                    f" byte {entry.offset + entry.size} was written: somebody has changed it"
+                )
+            done += count
+        return pa.ipc.read_record_batch(pa.ipc.read_message(buffer), self._schema)
+
+    def close(self) -> None:
+        os.close(self._descriptor)
+
+
+def find_root(local_dirs: str, own: str, run_id: str, partition: int) -> Path:
+    """The folder of a run's spill on this host: the user's choice, else Spark's local folders."""
+    choices = [own] if own else [entry for entry in local_dirs.split(",") if entry]
+    home = choices[partition % len(choices)] if choices else "/tmp"
+    return Path(home) / f"sparktrain-spill-{run_id}"
+
+
+def make_folder(root: Path, partition: int, attempt: int) -> Path:
+    """A new and private folder for the spill of one partition."""
+    folder = root / f"part-{partition}-{attempt}"
+    try:
+        folder.mkdir(mode=0o700, parents=True)
+    except OSError as error:
+        raise SpillError(_explain(folder, error)) from error
+    return folder
+
+
+def remove_folders(root: Path, before: int, *own: Path) -> None:
+    """Removes these folders and all of attempts before the given one."""
+    for folder in root.glob("part-*"):
+        if folder in own or int(folder.name.rpartition("-")[2]) < before:
+            shutil.rmtree(folder, ignore_errors=True)
+    with contextlib.suppress(OSError):
+        root.rmdir()  # unless other tasks of this executor are still at work there
+
+
+def write_manifest(folder: Path, entries: Mapping[str, Sequence[Entry]]) -> None:
+    """Marks a spill as complete, so that a restart can use it."""
+    values = {table: [asdict(entry) for entry in found] for table, found in entries.items()}
+    try:
+        (folder / (MANIFEST + ".new")).write_text(json.dumps(values))
+        (folder / (MANIFEST + ".new")).rename(folder / MANIFEST)
+    except OSError as error:
+        raise SpillError(_explain(folder, error)) from error
+
+
+def find_complete(root: Path, tables: Sequence[str]) -> dict[int, Path]:
+    """The complete spills of earlier attempts below root, by partition."""
+    found = {}
+    for folder in sorted(root.glob("part-*")):
+        with contextlib.suppress(OSError, ValueError, TypeError):
+            entries = read_manifest(folder)
+            is_whole = set(entries) == set(tables) and all(
+                not blocks or (folder / f"{name}.arrow").stat().st_size >= _end(blocks)
+                for name, blocks in entries.items()
+            )
+            if is_whole:
+                found[int(folder.name.split("-")[1])] = folder
+    return found
+
+
+def read_manifest(folder: Path) -> dict[str, list[Entry]]:
+    values: dict[str, Any] = json.loads((folder / MANIFEST).read_text())
+    return {name: [Entry(**one) for one in blocks] for name, blocks in values.items()}
+
+
+def match(options: Sequence[Collection[int]]) -> list[int] | None:
+    """Gives every node one of the partitions it has, so that all are used once; None if none can.
+
+    All nodes compute the same from the same options.
+    """
+    holder: dict[int, int] = {}
+
+    def seat(node: int, tried: set[int]) -> bool:
+        own_first = sorted(options[node], key=lambda partition: (partition != node, partition))
+        for partition in own_first:
+            if partition not in tried:
+                tried.add(partition)
+                if partition not in holder or seat(holder[partition], tried):
+                    holder[partition] = node
+                    return True
+        return False
+
+    if not all(seat(node, set()) for node in range(len(options))):
+        return None
+    if sorted(holder) != list(range(len(options))):
+        return None
+    by_node = {node: partition for partition, node in holder.items()}
+    return [by_node[node] for node in range(len(options))]
+
+
+def _end(entries: Sequence[Entry]) -> int:
+    return entries[-1].offset + entries[-1].size
+
+
+def _explain(path: Path, error: OSError) -> str:
+    free = ""
+    for folder in (path, *path.parents):
+        if folder.exists():
+            free = f" ({shutil.disk_usage(folder).free / 1e9:.1f} GB are free there)"
+            break
+    return (
+        f"the spill {path} cannot be written: {error}{free}. Give Spark's local folders more room,"
+        " or set spark.sparktrain.spillDir to a folder that has it"
+    )

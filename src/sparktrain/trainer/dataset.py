@@ -1,0 +1,201 @@
+"""Makes the tf.data.Dataset that ctx.dataset() hands out, from blocks of Arrow data."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import pyarrow as pa
+import tensorflow as tf
+
+from sparktrain.data.arrow import Ragged, to_numpy
+from sparktrain.data.batches import cut
+from sparktrain.data.schema import MASK_SUFFIX, Column
+from sparktrain.data.shuffle import shuffle_window
+from sparktrain.errors import ConfigError
+from sparktrain.trainer.meter import FeedMeter
+
+
+class Source(Protocol):
+    """Where blocks come from."""
+
+    columns: Sequence[Column]
+
+    def blocks(self, pass_number: int, seed: int | None) -> Iterator[pa.RecordBatch]: ...
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What ctx.dataset() was asked for."""
+
+    name: str
+    batch_size: int
+    features: tuple[str, ...] | None
+    label: str | None
+    weight: str | None
+    #: Rows of the window; 0 for none.
+    window: int
+    seed: int
+    drop_remainder: bool
+
+    @property
+    def wanted(self) -> set[str]:
+        names = {*(self.features or ()), self.label, self.weight}
+        return {name for name in names if name is not None}
+
+
+def make_choice(
+    name: str,
+    columns: Sequence[Column],
+    *,
+    batch_size: Any,
+    features: Any,
+    label: Any,
+    weight: Any,
+    shuffle: Any,
+    seed: Any,
+    drop_remainder: Any,
+) -> Choice:
+    """Checks what ctx.dataset() was given."""
+
+    def refuse(what: str, value: Any, advice: str) -> ConfigError:
+        return ConfigError(problem=f"ctx.dataset({name!r}) got {what}={value!r}.", advice=advice)
+
+    is_count = isinstance(batch_size, int) and not isinstance(batch_size, bool)
+    if not is_count or batch_size < 1:
+        raise refuse("batch_size", batch_size, "Expected a whole number of at least 1.")
+    if isinstance(features, str):
+        features = [features]
+    known = _names(columns)
+    for what, names in (("features", features or ()), ("label", [label]), ("weight", [weight])):
+        for one in names:
+            if one is not None and one not in known:
+                raise refuse(what, one, f"The columns are {', '.join(known)}.")
+    if weight is not None and label is None:
+        raise refuse("weight", weight, "Expected a label as well: fit takes (x, y, weight).")
+    if shuffle is True:
+        shuffle = 10_000
+    if not isinstance(shuffle, int) or shuffle < 0:
+        advice = "Expected how many rows to mix within, or True for 10,000."
+        if shuffle == "spark":
+            advice = 'Give it to run(): data=st.table(df, shuffle="spark").'
+        raise refuse("shuffle", shuffle, advice)
+    if not isinstance(seed, int) or seed < 0:
+        raise refuse("seed", seed, "Expected a whole number, zero or more.")
+    return Choice(
+        name=name,
+        batch_size=batch_size,
+        features=tuple(features) if features is not None else None,
+        label=label,
+        weight=weight,
+        window=int(shuffle),
+        seed=seed,
+        drop_remainder=bool(drop_remainder),
+    )
+
+
+def make_dataset(source: Source, choice: Choice, meter: FeedMeter) -> Any:
+    """Batches as fit takes them; a new pass over the source with every iteration."""
+    wanted = choice.wanted
+    if choice.features is None:
+        wanted = set(_names(source.columns))
+    chosen = [c for c in source.columns if {c.name, c.name + MASK_SUFFIX} & wanted]
+    passes = itertools.count()
+    is_ragged = any(not column.is_dense for column in chosen)
+
+    def generate() -> Iterator[dict[str, Any]]:
+        number = next(passes)
+        seed = choice.seed if choice.window else None
+        blocks = source.blocks(number, seed)
+        if choice.window:
+            blocks = shuffle_window(blocks, choice.window, choice.seed, number)
+        if is_ragged:
+            blocks = cut(blocks, choice.batch_size, choice.drop_remainder)
+        for block in blocks:
+            meter.add(block.num_rows, block.nbytes)
+            yield _flatten(to_numpy(block, chosen), wanted)
+
+    dataset = tf.data.Dataset.from_generator(
+        generate, output_signature=_signature(chosen, wanted, choice)
+    )
+    if is_ragged:
+        dataset = dataset.map(_as_it_is(lambda flat: _unflatten(flat, chosen)))
+    else:
+        dataset = dataset.rebatch(choice.batch_size, drop_remainder=choice.drop_remainder)
+    if choice.features is not None or choice.label is not None:
+        dataset = dataset.map(_as_it_is(lambda row: _pick(row, choice)))
+    return dataset.prefetch(tf.data.AUTOTUNE)
+
+
+def _as_it_is(function: Any) -> Any:
+    """TensorFlow would rewrite our Python into graph code, which it does not need."""
+    return tf.autograph.experimental.do_not_convert(function)
+
+
+def _names(columns: Sequence[Column]) -> list[str]:
+    names = []
+    for column in columns:
+        names += [column.name] + [column.name + MASK_SUFFIX] * column.is_masked
+    return names
+
+
+def _signature(columns: Sequence[Column], wanted: set[str], choice: Choice) -> dict[str, Any]:
+    """Of the flat arrays: TensorFlow cannot take Ragged from a generator as it is."""
+    is_ragged = any(not column.is_dense for column in columns)
+    rows = choice.batch_size if is_ragged and choice.drop_remainder else None
+    found = {}
+    for column in columns:
+        dtype = tf.as_dtype(column.dtype)
+        if column.name in wanted and column.is_dense:
+            found[column.name] = tf.TensorSpec((rows, *column.shape), dtype)
+        elif column.name in wanted:
+            found[column.name] = tf.TensorSpec((None,), dtype)
+            for level in range(column.depth):
+                found[f"{column.name}/{level}"] = tf.TensorSpec((None,), tf.int64)
+        if column.name + MASK_SUFFIX in wanted and column.is_masked:
+            found[column.name + MASK_SUFFIX] = tf.TensorSpec((rows,), tf.bool)
+    return found
+
+
+def _flatten(arrays: dict[str, Any], wanted: set[str]) -> dict[str, Any]:
+    flat = {}
+    for name, value in arrays.items():
+        if name not in wanted:
+            continue
+        if isinstance(value, Ragged):
+            flat[name] = value.values
+            flat.update({f"{name}/{level}": split for level, split in enumerate(value.splits)})
+        else:
+            flat[name] = value
+    return flat
+
+
+def _unflatten(flat: dict[str, Any], columns: Sequence[Column]) -> dict[str, Any]:
+    row = {name: value for name, value in flat.items() if "/" not in name}
+    for column in columns:
+        if not column.is_dense and column.name in row:
+            splits = [flat[f"{column.name}/{level}"] for level in range(column.depth)]
+            ragged = tf.RaggedTensor.from_nested_row_splits(row[column.name], splits)
+            shape = (None, *column.shape)
+            row[column.name] = (
+                ragged if column.pad is None else ragged.to_tensor(column.pad, shape=shape)
+            )
+    return row
+
+
+def _pick(row: dict[str, Any], choice: Choice) -> Any:
+    """(x, y) or (x, y, weight); x alone where no label is asked for."""
+    if choice.features is None:
+        rest = {choice.label, choice.weight}
+        x: Any = {name: value for name, value in row.items() if name not in rest}
+    elif len(choice.features) == 1:
+        x = row[choice.features[0]]
+    else:
+        x = {name: row[name] for name in choice.features}
+    if choice.label is None:
+        return x
+    if choice.weight is None:
+        return x, row[choice.label]
+    return x, row[choice.label], row[choice.weight]

@@ -1,0 +1,132 @@
+"""The tables of this node as they arrive: filled by the link's thread, read by datasets.
+
+A dataset may be iterated at any time and any number of times, also while rows still arrive:
+each pass begins at the first row, and waits at the end of what has come so far.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from sparktrain.data.arrow import stored_schema
+from sparktrain.data.schema import Column
+from sparktrain.data.shuffle import block_order
+from sparktrain.data.spill import Entry, SpillReader
+from sparktrain.data.tables import TableSpec
+from sparktrain.errors import ConfigError
+
+
+class Feed:
+    """All tables of a node; frames of the agent go to handle()."""
+
+    def __init__(self, specs: Sequence[Mapping[str, Any]]) -> None:
+        self.tables = {spec.name: FedTable(spec) for spec in map(TableSpec.from_dict, specs)}
+
+    def handle(self, frame: Mapping[str, Any]) -> None:
+        kind = frame.get("kind")
+        if kind == "spill":
+            for name, table in self.tables.items():
+                table.open(Path(frame["folder"]) / f"{name}.arrow")
+        elif kind == "blocks":
+            self.tables[frame["table"]].add([Entry(**entry) for entry in frame["entries"]])
+        elif kind == "fed":
+            for table in self.tables.values():
+                table.finish()
+
+    def find(self, name: str, rank: int | None) -> FedTable:
+        """A table by its name; raises ConfigError for one that is not there."""
+        if rank is None:
+            raise ConfigError(
+                problem=f"ctx.dataset({name!r}) was called on an evaluator, which is not fed.",
+                advice="Rows of a DataFrame go to the workers; let the evaluator read files.",
+            )
+        if name not in self.tables:
+            known = ", ".join(map(repr, self.tables)) or "none"
+            raise ConfigError(
+                problem=f"ctx.dataset({name!r}): run() got no data of that name.",
+                advice=f"There is: {known}. Give it as run(data={{{name!r}: df}}).",
+            )
+        return self.tables[name]
+
+    @property
+    def depth(self) -> int:
+        """Blocks that are here and have not been read yet."""
+        return sum(table.queue_depth for table in self.tables.values())
+
+    def close(self) -> None:
+        """Ends every pass: a reader that still waits for rows would keep the process alive."""
+        for table in self.tables.values():
+            table.close()
+
+
+class FedTable:
+    """One table that Spark feeds."""
+
+    def __init__(self, spec: TableSpec) -> None:
+        self.columns: Sequence[Column] = spec.columns
+        self._schema = stored_schema(spec.columns)
+        self._changed = threading.Condition()
+        self._entries: list[Entry] = []
+        self._reader: SpillReader | None = None
+        self._is_complete = False
+        self._is_closed = False
+        self._num_read = 0
+        self._has_been_read = False
+
+    @property
+    def queue_depth(self) -> int:
+        """Blocks that have come and that the newest pass has not read."""
+        return max(len(self._entries) - self._num_read, 0)
+
+    def open(self, path: Path) -> None:
+        with self._changed:
+            self._reader = SpillReader(path, self._schema)
+            self._changed.notify_all()
+
+    def add(self, entries: list[Entry]) -> None:
+        with self._changed:
+            self._entries += entries
+            self._changed.notify_all()
+
+    def finish(self) -> None:
+        with self._changed:
+            self._is_complete = True
+            self._changed.notify_all()
+
+    def close(self) -> None:
+        with self._changed:
+            self._is_closed = True
+            self._changed.notify_all()
+
+    def blocks(self, pass_number: int, seed: int | None) -> Iterator[pa.RecordBatch]:
+        """One pass; with a seed the blocks are mixed as soon as some pass has seen them all."""
+        # Not as soon as they are all here: that would make the order a matter of timing.
+        mix = seed is not None and self._has_been_read
+        if mix and seed is not None:
+            for number, position in enumerate(block_order(len(self._entries), seed, pass_number)):
+                self._num_read = number + 1
+                yield self._read(position)
+            return
+        number = 0
+        while self._wait_for(number):
+            self._num_read = number + 1
+            yield self._read(number)
+            number += 1
+        self._has_been_read = self._has_been_read or not self._is_closed
+
+    def _wait_for(self, number: int) -> bool:
+        """Whether there is a block of that number, now or later."""
+        with self._changed:
+            while not (number < len(self._entries) or self._is_complete or self._is_closed):
+                self._changed.wait()
+            return number < len(self._entries) and not self._is_closed
+
+    def _read(self, number: int) -> pa.RecordBatch:
+        if self._reader is None:
+            raise RuntimeError("a block is known before its file")
+        return self._reader.read(self._entries[number])

@@ -1,0 +1,76 @@
+"""Measures the input: how much came, and how long steps waited for it."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+
+class FeedMeter:
+    """Counts on one node. Waiting is measured inside the step, by TensorFlow's own clock."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._wait: Any = None
+        self.rows = 0
+        self.bytes = 0
+        #: Seconds of training, and of waiting within them: in all, and in the first epoch.
+        self.train_s = 0.0
+        self.train_wait_s = 0.0
+        self.first: tuple[float, float] | None = None
+
+    def add(self, rows: int, size: int) -> None:
+        """A block went into a dataset."""
+        with self._lock:
+            self.rows += rows
+            self.bytes += size
+
+    def add_epoch(self, seconds: float, wait_s: float) -> None:
+        """An epoch is over."""
+        self.train_s += seconds
+        self.train_wait_s += wait_s
+        if self.first is None:
+            self.first = (seconds, wait_s)
+
+    def to_dict(self) -> dict[str, Any]:
+        """What the driver is told."""
+        first_s, first_wait_s = self.first or (0.0, 0.0)
+        return {
+            "rows": self.rows,
+            "bytes": self.bytes,
+            "train_s": self.train_s,
+            "wait_s": self.train_wait_s,
+            "first_s": first_s,
+            "first_wait_s": first_wait_s,
+        }
+
+    @property
+    def wait_s(self) -> float | None:
+        """Seconds that steps have waited for input; None if nothing measures it."""
+        return None if self._wait is None else float(self._wait.numpy())
+
+    def watch(self, variable: Any) -> None:
+        """Takes the seconds from a variable that somebody else adds to."""
+        self._wait = variable
+
+    def measure(self, dataset: Any) -> Any:
+        """Adds up the time between a request for a batch and its arrival.
+
+        For a dataset that is iterated by the step itself. A strategy reads ahead, so that its
+        requests are not those of the step: it measures inside the step instead.
+        """
+        import tensorflow as tf
+
+        if self._wait is None:
+            self._wait = tf.Variable(0.0, dtype=tf.float64, trainable=False)
+        wait = self._wait
+        asked = tf.data.Dataset.counter().map(lambda _: tf.timestamp())
+
+        def record(asked_at: Any, batch: Any) -> Any:
+            with tf.control_dependencies([wait.assign_add(tf.timestamp() - asked_at)]):
+                return tf.nest.map_structure(tf.identity, batch, expand_composites=True)
+
+        options = tf.data.Options()
+        # Reading ahead behind the clock would stop it.
+        options.experimental_optimization.inject_prefetch = False
+        return tf.data.Dataset.zip(asked, dataset).map(record).with_options(options)
