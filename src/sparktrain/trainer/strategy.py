@@ -68,9 +68,13 @@ class KerasMultiWorkerStrategy(tf.distribute.MultiWorkerMirroredStrategy):  # ty
                 return super().run(after_data, args, kwargs, options)
 
     def experimental_distribute_dataset(self, dataset: Any, options: Any = None) -> Any:
-        if isinstance(dataset, tf.data.Dataset):
-            check_shards(dataset, self.extended._num_workers)
-        return super().experimental_distribute_dataset(dataset, options)
+        if not isinstance(dataset, tf.data.Dataset):
+            return super().experimental_distribute_dataset(dataset, options)
+        check_shards(dataset, self.extended._num_workers)
+        if not _is_own(dataset):
+            return super().experimental_distribute_dataset(dataset, options)
+        own = split_batches(dataset, self.num_replicas_in_sync)
+        return super().distribute_datasets_from_function(lambda _: own, options)
 
     def _is_scalar(self, value: Any) -> bool:
         shapes = [getattr(leaf, "shape", None) for leaf in self.experimental_local_results(value)]
@@ -109,10 +113,35 @@ def turn_sharding_off(dataset: Any) -> Any:
     return dataset.with_options(options)
 
 
+def _is_own(dataset: Any) -> bool:
+    policy = dataset.options().experimental_distribute.auto_shard_policy
+    return bool(policy == tf.data.experimental.AutoShardPolicy.OFF)
+
+
+def split_batches(dataset: Any, num_parts: int) -> Any:
+    """Cuts each batch, which has the size of the global one, into the parts of single steps.
+
+    TensorFlow's own cut makes parts without rows of a last batch that has fewer rows than there
+    are workers: steps without data.
+    """
+
+    def split(*batch: Any) -> Any:
+        leaf = tf.nest.flatten(batch)[0]
+        rows = leaf.nrows() if isinstance(leaf, tf.RaggedTensor) else tf.shape(leaf, tf.int64)[0]
+        size = tf.maximum((rows + num_parts - 1) // num_parts, 1)
+
+        def part(number: Any) -> Any:
+            cut = tf.nest.map_structure(lambda t: t[number * size : (number + 1) * size], batch)
+            return cut if len(batch) > 1 else cut[0]
+
+        return tf.data.Dataset.range((rows + size - 1) // size).map(part)
+
+    return dataset.flat_map(tf.autograph.experimental.do_not_convert(split))
+
+
 def check_shards(dataset: Any, num_workers: int) -> None:
     """Refuses the two kinds of dataset of which fit would silently use a part only."""
-    policy = dataset.options().experimental_distribute.auto_shard_policy
-    if policy == tf.data.experimental.AutoShardPolicy.OFF:
+    if _is_own(dataset):
         length = int(dataset.cardinality())
         if length >= 0:
             raise ConfigError(
