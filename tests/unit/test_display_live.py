@@ -6,6 +6,7 @@ import io
 import re
 import sys
 import threading
+import time
 from collections.abc import Callable
 
 import pytest
@@ -14,7 +15,7 @@ from rich.console import Console
 from sparktrain.driver import state
 from sparktrain.driver.display import LiveDisplay, Shown
 from sparktrain.driver.plan import Plan
-from sparktrain.wire.messages import Joined, Message, Progress, Returned
+from sparktrain.wire.messages import Bye, Joined, Message, Progress, Returned
 
 CHIEF, WORKER = "chief:0", "worker:0"
 TRAINING = Progress(
@@ -82,6 +83,28 @@ def test_there_is_a_row_for_each_node(show: Show) -> None:
         "accuracy 0.9876",
     ]
     assert find_row(lines, WORKER) == [WORKER, "host-2", "returned"]
+
+
+def test_rows_are_drawn_while_the_run_goes_on(plan: Plan) -> None:
+    file = io.StringIO()
+    snapshot = state.start_run(plan.run_id, plan.nodes)
+    with LiveDisplay(plan, make_console(file)) as display:
+        for message in (Joined(host="host-1", pid=1), TRAINING):
+            snapshot = state.apply(snapshot, CHIEF, 0, message)
+            display.update(snapshot, [])
+        deadline = time.monotonic() + 5  # rich draws a few times a second
+        while not any("30/100" in line for line in read(file)) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert find_row(read(file), CHIEF)[:5] == [CHIEF, "host-1", "running", "2/5", "30/100"]
+
+
+def test_the_last_rows_are_those_of_the_end(plan: Plan) -> None:
+    file = io.StringIO()
+    running = state.apply(state.start_run("r1", plan.nodes), CHIEF, 0, Joined(host="h", pid=1))
+    with LiveDisplay(plan, make_console(file)) as display:
+        display.update(running, [])
+        display.finish(state.apply(running, CHIEF, 0, Bye()), 0)
+    assert find_row(read(file), CHIEF) == [CHIEF, "h", "done"]
 
 
 def test_a_node_that_waits_and_unknown_totals_leave_cells_empty(show: Show) -> None:
