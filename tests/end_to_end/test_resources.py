@@ -94,6 +94,18 @@ def test_different_versions_are_named(spark: Any, tmp_path: Path) -> None:
     assert "keras: " in text and "0.0.1 on " in text and "chief:0" in text and "worker:0" in text
 
 
+def test_another_version_than_the_drivers_is_named(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sparktrain.driver.plan.__version__", "0.0.1")
+    with pytest.raises(st.VersionMismatchError) as caught:
+        st.run(lambda ctx: 1, num_workers=1, spark=spark, run_dir=tmp_path, **ALONE)
+    assert list(caught.value.differences) == ["sparktrain"]
+    holders = caught.value.differences["sparktrain"]
+    found = {version: list(nodes) for version, nodes in holders.items()}
+    assert found == {"0.0.1": ["driver"], st.__version__: ["chief:0"]}
+
+
 def test_bad_arguments_start_nothing(spark: Any, tmp_path: Path) -> None:
     for wrong, pattern in (
         ({"num_workers": 0}, "num_workers=0"),

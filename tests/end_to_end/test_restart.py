@@ -115,6 +115,37 @@ def test_lost_behind_the_first_of_two_fits(spark: Any, tmp_path: Path) -> None:
     assert "resumed behind epoch 3" in (tmp_path / "logs/chief-0.log").read_text()
 
 
+def test_lost_between_two_checkpoints_of_an_epoch(spark: Any, tmp_path: Path) -> None:
+    """With save_freq the steps up to the last checkpoint are kept, and the epoch begins again."""
+
+    def train(ctx: Any) -> int:
+        import os
+        import signal
+
+        import keras
+        import numpy as np
+
+        class Killer(keras.callbacks.Callback):  # type: ignore[misc]
+            def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+                marker = Path(ctx.run_dir, "killed")
+                if batch == 4 and not marker.exists():
+                    marker.touch()
+                    os.kill(os.getpid(), signal.SIGKILL)
+
+        model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+        model.compile("sgd", "mse")
+        callbacks = ctx.callbacks(Killer(), save_freq=2)
+        model.fit(np.ones((16, 2)), np.ones(16), batch_size=2, verbose=0, callbacks=callbacks)
+        return int(model.optimizer.iterations.numpy())
+
+    result = st.run(
+        train, num_workers=1, spark=spark, run_dir=tmp_path, max_restarts=1, progress=False
+    )
+    assert (result.value, result.num_restarts) == (4 + 8, 1)
+    assert [row["epoch"] for row in result.metrics] == [1]
+    assert "resumed behind epoch 0" in (tmp_path / "logs/chief-0.log").read_text()
+
+
 def test_unfinished_run_is_gone_on_with_by_hand(spark: Any, tmp_path: Path) -> None:
     def train(ctx: Any) -> int:
         import keras
@@ -198,6 +229,22 @@ def test_restart_when_asked(spark: Any, tmp_path: Path, fail: str) -> None:
     assert (result.value, result.num_restarts) == (2, 1)
     # Rows without an epoch stay, of every attempt.
     assert [row["tries"] for row in result.metrics] == [1, 2]
+
+
+def test_no_restart_without_slots_tells_the_first_cause(spark: Any, tmp_path: Path) -> None:
+    with pytest.raises(st.NodeLostError, match="worker:0") as caught:
+        st.run(
+            make_counter("executor"),
+            num_workers=2,
+            spark=spark,
+            run_dir=tmp_path,
+            max_restarts=1,
+            restart_wait_s=0,  # Spark needs seconds to replace the executor
+            **ALONE,
+        )
+    (note,) = caught.value.__notes__
+    assert note.startswith("No restart was possible: ") and "needs 2 task slots" in note
+    assert (tmp_path / "tries-1").read_text() == "x"
 
 
 def test_restarts_run_out(spark: Any, tmp_path: Path) -> None:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import pty
+import re
+import sys
 import threading
 import time
 from pathlib import Path
@@ -128,6 +132,54 @@ def test_every_line_reaches_the_driver_while_the_function_runs(
         wanted = [f"out of {rank}", f"err of {rank}", f"child of {rank}", "� not text ", "next"]
         assert lines == wanted
         assert f"{name} out of {rank}" in shown and f"{name} child of {rank}" in shown
+
+
+def test_a_terminal_shows_a_row_for_each_node_while_the_function_runs(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def train(ctx: Any) -> None:
+        import time
+        from pathlib import Path
+
+        print(f"out of {ctx.rank}")
+        deadline = time.monotonic() + 30
+        while not Path(ctx.args).exists():
+            if time.monotonic() > deadline:
+                raise TimeoutError("the terminal did not show the nodes")
+            time.sleep(0.05)
+
+    seen = tmp_path / "seen"
+    wanted = [r"chief:0 +127\.0\.0\.1 +running", r"worker:0 +127\.0\.0\.1 +running"]
+    wanted += ["chief:0 out of 0", "worker:0 out of 1"]
+    master, slave = pty.openpty()
+    texts: list[str] = []
+
+    def look() -> None:
+        shown = b""
+        with contextlib.suppress(OSError):  # the other end is closed
+            while data := os.read(master, 4096):
+                shown += data
+                text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown.decode(errors="replace"))
+                texts[:] = [text]
+                if all(re.search(pattern, text) for pattern in wanted):
+                    seen.touch()
+
+    for name in ("FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE", "NO_COLOR"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "120")
+    thread = threading.Thread(target=look)
+    thread.start()
+    try:
+        with open(slave, "w") as terminal, monkeypatch.context() as patch:  # noqa: PTH123
+            patch.setattr(sys, "stderr", terminal)
+            options: dict[str, Any] = {"args": str(seen), "run_dir": tmp_path / "run"}
+            st.run(train, num_workers=2, spark=spark, distribution="none", **options)
+    finally:
+        thread.join()
+        os.close(master)
+    assert re.search(r"chief:0 +127\.0\.0\.1 +done", texts[0])
+    assert "[running on" not in texts[0], "that is for plain lines"
 
 
 def test_progress_false_is_silent(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import socket
 import threading
@@ -225,4 +226,36 @@ def test_closing_the_server_with_open_links_logs_no_error(caplog: pytest.LogCapt
         client = driver.connect("chief:0").__enter__()
         wait_until(lambda: driver.server.num_open(0) == 1)
     client.close()
+    assert caplog.records == []
+
+
+# Python's ssl forgets the caller's socket if the server is gone before the handshake.
+@pytest.mark.filterwarnings("ignore:unclosed <ssl.SSLSocket:ResourceWarning")
+@pytest.mark.usefixtures("_no_collector")
+def test_callers_that_come_while_the_server_closes_leave_nothing(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Some are in the middle of their handshake then, others are links nobody serves yet."""
+    context = client_context(CREDENTIALS.certificate)
+    for _ in range(20):
+        callers: list[socket.socket] = []
+
+        def call(port: int, callers: list[socket.socket] = callers) -> None:
+            with contextlib.suppress(OSError):  # the server is gone
+                while True:
+                    raw = socket.create_connection(("127.0.0.1", port), timeout=5)
+                    callers.append(context.wrap_socket(raw))
+
+        with Driver() as driver:
+            port = driver.server.port
+            threads = [threading.Thread(target=call, args=(port,)) for _ in range(3)]
+            for thread in threads:
+                thread.start()
+            wait_until(lambda callers=callers: len(callers) >= 6)  # type: ignore[misc]
+        assert find_connections(port) == []
+        for thread in threads:
+            thread.join()
+        for caller in callers:
+            caller.close()
+    gc.collect()  # asyncio tells of forgotten tasks when they are collected
     assert caplog.records == []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-from pathlib import Path
 
 import pytest
 from rich.console import Console
@@ -11,29 +10,15 @@ from rich.console import Console
 from sparktrain.driver import state
 from sparktrain.driver.display import Display, PlainDisplay, Shown, describe
 from sparktrain.driver.plan import Plan
-from sparktrain.settings import Settings
-from sparktrain.spec import make_nodes
 from sparktrain.wire.messages import Bye, Joined, Message, Progress, Returned
 
 CHIEF, WORKER = "chief:0", "worker:0"
-PLAN = Plan(
-    run_id="r1",
-    run_dir=Path("/runs/r1"),
-    nodes=make_nodes(2),
-    num_workers=2,
-    function_name="train",
-    function=b"",
-    env={},
-    max_restarts=0,
-    timeout_s=None,
-    settings=Settings(),
-)
 
 
 class Screen:
     """A display, the snapshot it shows, and the text it wrote."""
 
-    def __init__(self, cls: type[Display], is_terminal: bool = False) -> None:
+    def __init__(self, plan: Plan, cls: type[Display], is_terminal: bool = False) -> None:
         self._file = io.StringIO()
         console = Console(
             file=self._file,
@@ -42,8 +27,8 @@ class Screen:
             highlight=False,
             soft_wrap=True,
         )
-        self.display = cls(PLAN, console)
-        self.snapshot = state.start_run("r1", make_nodes(2))
+        self.display = cls(plan, console)
+        self.snapshot = state.start_run(plan.run_id, plan.nodes)
 
     def tell(self, *messages: Message, node: str = CHIEF) -> None:
         """Messages that arrive between two updates; the monitor hands on the ends of epochs."""
@@ -73,6 +58,12 @@ class Screen:
         return [line for line in self.lines if " epoch " in line]
 
 
+@pytest.fixture
+def screen(plan: Plan) -> Screen:
+    """Plain lines, and no terminal."""
+    return Screen(plan, PlainDisplay)
+
+
 def begin(epoch: int) -> Progress:
     return Progress(epoch=epoch, epochs=3, step=0, steps=10)
 
@@ -90,28 +81,25 @@ def line_of(epoch: int) -> str:
 JOINED = Joined(host="host-1", pid=1)
 
 
-def test_lines_carry_the_name_of_their_node() -> None:
-    screen = Screen(PlainDisplay)
+def test_lines_carry_the_name_of_their_node(screen: Screen) -> None:
     screen.say((CHIEF, "hello"), (WORKER, "hello [bold]too[/bold] :smile:"), (CHIEF, ""))
     assert screen.text == "chief:0 hello\nworker:0 hello [bold]too[/bold] :smile:\nchief:0 \n"
 
 
-def test_colours_a_node_prints_are_kept_on_a_terminal_and_left_out_elsewhere() -> None:
-    plain, terminal = Screen(PlainDisplay), Screen(PlainDisplay, is_terminal=True)
+def test_colours_a_node_prints_are_kept_on_a_terminal_and_left_out_elsewhere(plan: Plan) -> None:
+    plain, terminal = Screen(plan, PlainDisplay), Screen(plan, PlainDisplay, is_terminal=True)
     for screen in (plain, terminal):
         screen.say((CHIEF, "\x1b[31mred\x1b[0m"))
     assert plain.text == "chief:0 red\n"
     assert "\x1b[31mred" in terminal.text
 
 
-def test_long_lines_are_not_broken() -> None:
-    screen = Screen(PlainDisplay)
+def test_long_lines_are_not_broken(screen: Screen) -> None:
     screen.say((CHIEF, "x" * 500))
     assert screen.lines == [f"chief:0 {'x' * 500}"]
 
 
-def test_a_run_begins_and_ends_with_its_name_and_place() -> None:
-    screen = Screen(PlainDisplay)
+def test_a_run_begins_and_ends_with_its_name_and_place(screen: Screen) -> None:
     with screen.display as display:
         display.note("Restart 1 of 2.")
         display.finish(screen.snapshot, 2)
@@ -124,8 +112,7 @@ def test_a_run_begins_and_ends_with_its_name_and_place() -> None:
     assert screen.lines[3].endswith(" s, 2 restarts")
 
 
-def test_each_status_is_shown_once() -> None:
-    screen = Screen(PlainDisplay)
+def test_each_status_is_shown_once(screen: Screen) -> None:
     screen.say()
     screen.tell(JOINED)
     screen.say()
@@ -138,8 +125,7 @@ def test_each_status_is_shown_once() -> None:
     ]
 
 
-def test_each_epoch_is_shown_once_with_its_own_metrics_when_it_is_over() -> None:
-    screen = Screen(PlainDisplay)
+def test_each_epoch_is_shown_once_with_its_own_metrics_when_it_is_over(screen: Screen) -> None:
     screen.tell(JOINED)
     for epoch in (1, 2, 3):
         screen.tell(begin(epoch))
@@ -153,8 +139,7 @@ def test_each_epoch_is_shown_once_with_its_own_metrics_when_it_is_over() -> None
     assert screen.epochs() == [line_of(epoch) for epoch in (1, 2, 3)]
 
 
-def test_lines_and_epochs_are_shown_in_the_order_of_their_arrival() -> None:
-    screen = Screen(PlainDisplay)
+def test_lines_and_epochs_are_shown_in_the_order_of_their_arrival(screen: Screen) -> None:
     screen.say((CHIEF, "a"), (CHIEF, end(1)), (WORKER, "b"), (CHIEF, end(2)), (CHIEF, "c"))
     assert screen.lines == ["chief:0 a", line_of(1), "worker:0 b", line_of(2), "chief:0 c"]
 
@@ -170,15 +155,15 @@ def test_lines_and_epochs_are_shown_in_the_order_of_their_arrival() -> None:
         (Progress(epoch=1, steps_per_s=2.26, examples_per_s=12345.6), "12,346 examples/s"),
     ],
 )
-def test_the_line_of_an_epoch_has_what_is_known(progress: Progress, text: str) -> None:
+def test_the_line_of_an_epoch_has_what_is_known(
+    progress: Progress, text: str, screen: Screen
+) -> None:
     assert text in describe(progress)
-    screen = Screen(PlainDisplay)
     screen.say((CHIEF, progress))
     assert screen.lines == [f"chief:0 {describe(progress)}"]
 
 
-def test_epochs_of_several_nodes_are_told_apart() -> None:
-    screen = Screen(PlainDisplay)
+def test_epochs_of_several_nodes_are_told_apart(screen: Screen) -> None:
     for node, loss in ((CHIEF, 0.5), (WORKER, 0.75)):
         screen.tell(JOINED, begin(1), node=node)
         screen.tell(Progress(epoch=1, epochs=3, metrics={"loss": loss}, ended=True), node=node)
@@ -208,15 +193,15 @@ BURSTS: dict[str, list[list[Message]]] = {
 
 
 @pytest.mark.parametrize("bursts", BURSTS.values(), ids=BURSTS.keys())
-def test_quick_epochs_are_shown_with_their_own_metrics_too(bursts: list[list[Message]]) -> None:
-    screen = Screen(PlainDisplay)
+def test_quick_epochs_are_shown_with_their_own_metrics_too(
+    bursts: list[list[Message]], screen: Screen
+) -> None:
     for messages in bursts:
         screen.tell(*messages)
     assert screen.epochs() == [line_of(1), line_of(2), line_of(3)]
 
 
-def test_a_restart_tells_nothing_of_the_epoch_that_was_cut_off() -> None:
-    screen = Screen(PlainDisplay)
+def test_a_restart_tells_nothing_of_the_epoch_that_was_cut_off(screen: Screen) -> None:
     screen.tell(JOINED, begin(1))
     screen.tell(end(1), begin(2))
     screen.restart()
@@ -226,8 +211,8 @@ def test_a_restart_tells_nothing_of_the_epoch_that_was_cut_off() -> None:
     assert screen.epochs() == [line_of(1), line_of(2)]
 
 
-def test_off_prints_nothing() -> None:
-    screen = Screen(Display, is_terminal=True)
+def test_off_prints_nothing(plan: Plan) -> None:
+    screen = Screen(plan, Display, is_terminal=True)
     with screen.display as display:
         screen.say((CHIEF, "hello"), (CHIEF, end(1)))
         screen.tell(JOINED, begin(1), end(1), begin(2), Returned())

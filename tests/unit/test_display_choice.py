@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
 from rich.console import Console
@@ -23,21 +23,6 @@ from sparktrain.spec import make_nodes
 CHIEF = "chief:0"
 
 
-def make_plan(progress: str = "auto") -> Plan:
-    return Plan(
-        run_id="r1",
-        run_dir=Path("/runs/r1"),
-        nodes=make_nodes(2),
-        num_workers=2,
-        function_name="train",
-        function=b"",
-        env={},
-        max_restarts=0,
-        timeout_s=None,
-        settings=Settings(progress=progress),
-    )
-
-
 @pytest.mark.parametrize(
     ("progress", "terminal", "cls"),
     [
@@ -51,13 +36,17 @@ def make_plan(progress: str = "auto") -> Plan:
     ],
 )
 def test_the_display_is_chosen_by_the_setting_and_the_terminal(
-    progress: str, terminal: str, cls: type[Display], monkeypatch: pytest.MonkeyPatch
+    progress: str,
+    terminal: str,
+    cls: type[Display],
+    make_plan: Callable[..., Plan],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     for name in ("FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE", "NO_COLOR"):
         monkeypatch.delenv(name, raising=False)
     if terminal:
         monkeypatch.setenv("FORCE_COLOR", terminal)
-    assert type(make_display(make_plan(progress)).inner) is cls
+    assert type(make_display(make_plan(settings=Settings(progress=progress))).inner) is cls
 
 
 @pytest.mark.parametrize(
@@ -65,15 +54,20 @@ def test_the_display_is_chosen_by_the_setting_and_the_terminal(
     [("live", LiveDisplay), ("auto", LiveDisplay), ("plain", PlainDisplay), ("off", Display)],
 )
 def test_a_notebook_can_be_redrawn_without_a_terminal(
-    progress: str, cls: type[Display], monkeypatch: pytest.MonkeyPatch
+    progress: str,
+    cls: type[Display],
+    make_plan: Callable[..., Plan],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     notebook = functools.partial(Console, force_jupyter=True, force_terminal=False)
     monkeypatch.setattr(display, "Console", notebook)
-    assert type(make_display(make_plan(progress)).inner) is cls
+    assert type(make_display(make_plan(settings=Settings(progress=progress))).inner) is cls
 
 
-def test_everything_goes_to_standard_error(capsys: pytest.CaptureFixture[str]) -> None:
-    with make_display(make_plan("plain")) as shown:
+def test_everything_goes_to_standard_error(
+    make_plan: Callable[..., Plan], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with make_display(make_plan(settings=Settings(progress="plain"))) as shown:
         shown.update(state.start_run("r1", make_nodes(2)), [(CHIEF, "hello")])
     out, err = capsys.readouterr()
     assert out == ""
@@ -90,7 +84,7 @@ class BrokenDisplay(Display):
         raise AssertionError("nothing may be shown behind the first failure")
 
 
-def test_a_display_that_fails_is_silent_from_then_on() -> None:
+def test_a_display_that_fails_is_silent_from_then_on(make_plan: Callable[..., Plan]) -> None:
     plan = make_plan()
     console = Console(stderr=True)
     with GuardedDisplay(plan, console, BrokenDisplay(plan, console)) as guarded:

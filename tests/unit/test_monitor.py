@@ -15,30 +15,14 @@ from sparktrain.driver.monitor import Monitor
 from sparktrain.driver.plan import Plan
 from sparktrain.driver.record import RunRecord
 from sparktrain.settings import Settings
-from sparktrain.spec import make_nodes
 from sparktrain.wire.client import ControlClient
 from sparktrain.wire.messages import End, Hello, Joined, Message, Progress, Report, Stop
 
 CHIEF, WORKER = "chief:0", "worker:0"
 
 
-def make_plan(run_dir: Path, port: int = 0) -> Plan:
-    return Plan(
-        run_id="r1",
-        run_dir=run_dir,
-        nodes=make_nodes(2),
-        num_workers=2,
-        function_name="train",
-        function=b"",
-        env={},
-        max_restarts=0,
-        timeout_s=None,
-        settings=Settings(control_port=port),
-    )
-
-
 @pytest.fixture
-def monitor(tmp_path: Path) -> Iterator[Monitor]:
+def monitor(make_plan: Callable[..., Plan], tmp_path: Path) -> Iterator[Monitor]:
     plan = make_plan(tmp_path)
     with RunRecord(plan) as record, Monitor(plan, record, "127.0.0.1", "127.0.0.1") as monitor:
         yield monitor
@@ -131,12 +115,12 @@ def test_a_node_that_is_lost_and_comes_back_is_not_lost(monitor: Monitor) -> Non
 
 
 def test_a_port_that_is_taken_is_a_warning_with_what_to_set_and_the_run_goes_on(
-    tmp_path: Path,
+    make_plan: Callable[..., Plan], tmp_path: Path
 ) -> None:
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
         other.listen()
-        plan = make_plan(tmp_path, other.getsockname()[1])
+        plan = make_plan(tmp_path, Settings(control_port=other.getsockname()[1]))
         monitor = Monitor(plan, RunRecord(plan), "127.0.0.1", "127.0.0.1")
         with pytest.warns(UserWarning, match="cannot listen on 127.0.0.1") as caught, monitor:
             assert monitor.address is None

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,22 +15,18 @@ from sparktrain.driver.plan import Plan
 from sparktrain.driver.record import RunRecord
 from sparktrain.errors import TAIL_LINES, RunDirError
 from sparktrain.settings import Settings
-from sparktrain.spec import make_nodes
 from sparktrain.version import __version__
 
 
-def make_plan(run_dir: Path) -> Plan:
-    return Plan(
-        run_id="r1",
-        run_dir=run_dir,
-        nodes=make_nodes(2),
-        num_workers=2,
-        function_name="train",
+@pytest.fixture
+def plan(make_plan: Callable[..., Plan], tmp_path: Path) -> Plan:
+    return make_plan(
+        tmp_path,
+        Settings(kept_log_lines=7),
         function=b"pickled-function",
         env={"API_KEY": "hush-hush"},
         max_restarts=1,
         timeout_s=60.0,
-        settings=Settings(kept_log_lines=7),
     )
 
 
@@ -36,9 +34,9 @@ def read_all(folder: Path) -> str:
     return "".join(path.read_text() for path in folder.rglob("*") if path.is_file())
 
 
-def test_the_directory_is_made_and_tells_what_runs(tmp_path: Path) -> None:
+def test_the_directory_is_made_and_tells_what_runs(plan: Plan, tmp_path: Path) -> None:
     run_dir = tmp_path / "deep" / "er"
-    with RunRecord(make_plan(run_dir)):
+    with RunRecord(replace(plan, run_dir=run_dir)):
         told = json.loads((run_dir / "run.json").read_text())
     assert told["run_id"] == "r1"
     assert told["function"] == "train"
@@ -48,16 +46,16 @@ def test_the_directory_is_made_and_tells_what_runs(tmp_path: Path) -> None:
     assert told["versions"]["sparktrain"] == __version__
 
 
-def test_the_users_environment_is_written_nowhere(tmp_path: Path) -> None:
-    with RunRecord(make_plan(tmp_path)) as record:
+def test_the_users_environment_is_written_nowhere(plan: Plan, tmp_path: Path) -> None:
+    with RunRecord(plan) as record:
         record.finish({"ok": True})
     assert "hush-hush" not in read_all(tmp_path)
 
 
-def test_a_directory_that_cannot_be_made_is_refused_by_name(tmp_path: Path) -> None:
+def test_a_directory_that_cannot_be_made_is_refused_by_name(plan: Plan, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     run_dir = tmp_path / "file" / "run"
-    with pytest.raises(RunDirError) as caught, RunRecord(make_plan(run_dir)):
+    with pytest.raises(RunDirError) as caught, RunRecord(replace(plan, run_dir=run_dir)):
         pass
     assert f"The run directory {run_dir} cannot be written: NotADirectoryError:" in str(
         caught.value
@@ -65,14 +63,14 @@ def test_a_directory_that_cannot_be_made_is_refused_by_name(tmp_path: Path) -> N
     assert "spark.sparktrain.runsDir" in str(caught.value)
 
 
-def test_a_directory_whose_files_cannot_be_written_is_refused(tmp_path: Path) -> None:
+def test_a_directory_whose_files_cannot_be_written_is_refused(plan: Plan, tmp_path: Path) -> None:
     (tmp_path / "run.json").mkdir()
-    with pytest.raises(RunDirError, match="IsADirectoryError"), RunRecord(make_plan(tmp_path)):
+    with pytest.raises(RunDirError, match="IsADirectoryError"), RunRecord(plan):
         pass
 
 
-def test_lines_go_to_the_log_of_their_node_at_once(tmp_path: Path) -> None:
-    with RunRecord(make_plan(tmp_path)) as record:
+def test_lines_go_to_the_log_of_their_node_at_once(plan: Plan, tmp_path: Path) -> None:
+    with RunRecord(plan) as record:
         assert record.add_lines("chief:0", ["one", "two"]) == ["one", "two"]
         record.add_lines("worker:0", ["Grüße \udc80"])
         record.add_lines("chief:0", iter(["three"]))
@@ -81,15 +79,17 @@ def test_lines_go_to_the_log_of_their_node_at_once(tmp_path: Path) -> None:
     assert record.log_path("worker:0").read_text(encoding="utf-8") == "Grüße ?\n"
 
 
-def test_a_log_goes_on_where_an_earlier_run_in_the_directory_ended(tmp_path: Path) -> None:
+def test_a_log_goes_on_where_an_earlier_run_in_the_directory_ended(
+    plan: Plan, tmp_path: Path
+) -> None:
     for line in ("first run", "second run"):
-        with RunRecord(make_plan(tmp_path)) as record:
+        with RunRecord(plan) as record:
             record.add_lines("chief:0", [line])
     assert record.log_path("chief:0").read_text() == "first run\nsecond run\n"
 
 
-def test_dropped_lines_leave_a_note_where_they_are_missing(tmp_path: Path) -> None:
-    with RunRecord(make_plan(tmp_path)) as record:
+def test_dropped_lines_leave_a_note_where_they_are_missing(plan: Plan, tmp_path: Path) -> None:
+    with RunRecord(plan) as record:
         record.add_lines("chief:0", ["before"])
         written = record.add_lines("chief:0", ["after"], dropped=12)
         text = record.log_path("chief:0").read_text()
@@ -99,14 +99,14 @@ def test_dropped_lines_leave_a_note_where_they_are_missing(tmp_path: Path) -> No
     assert record.tail("chief:0") == ("before", *written)
 
 
-def test_no_lines_make_no_log(tmp_path: Path) -> None:
-    with RunRecord(make_plan(tmp_path)) as record:
+def test_no_lines_make_no_log(plan: Plan, tmp_path: Path) -> None:
+    with RunRecord(plan) as record:
         assert record.add_lines("chief:0", []) == []
         assert not record.log_path("chief:0").exists()
 
 
-def test_the_tail_has_the_last_hundred_lines_of_the_node(tmp_path: Path) -> None:
-    with RunRecord(make_plan(tmp_path)) as record:
+def test_the_tail_has_the_last_hundred_lines_of_the_node(plan: Plan, tmp_path: Path) -> None:
+    with RunRecord(plan) as record:
         for number in range(250):
             record.add_lines("chief:0", [str(number)])
         record.add_lines("worker:0", ["other"])
@@ -117,9 +117,9 @@ def test_the_tail_has_the_last_hundred_lines_of_the_node(tmp_path: Path) -> None
     assert len(record.log_path("chief:0").read_text().splitlines()) == 250
 
 
-def test_metrics_are_a_line_each(tmp_path: Path) -> None:
+def test_metrics_are_a_line_each(plan: Plan, tmp_path: Path) -> None:
     rows = [{"epoch": 1, "loss": 0.5}, {"epoch": 2, "loss": 0.25}]
-    with RunRecord(make_plan(tmp_path)) as record:
+    with RunRecord(plan) as record:
         for row in rows:
             record.add_metrics(row)
             text = (tmp_path / "metrics.jsonl").read_text()
@@ -127,8 +127,8 @@ def test_metrics_are_a_line_each(tmp_path: Path) -> None:
     assert [json.loads(line) for line in text.splitlines()] == rows
 
 
-def test_the_result_is_written_at_the_end(tmp_path: Path) -> None:
-    with RunRecord(make_plan(tmp_path)) as record:
+def test_the_result_is_written_at_the_end(plan: Plan, tmp_path: Path) -> None:
+    with RunRecord(plan) as record:
         assert not (tmp_path / "result.json").exists()
         record.finish({"ok": False, "error": "NodeLostError: gone"})
     told = json.loads((tmp_path / "result.json").read_text())
@@ -144,9 +144,9 @@ def read_strictly(text: str) -> Any:
     return json.loads(text, parse_constant=refuse)
 
 
-def test_numbers_json_does_not_have_are_null(tmp_path: Path) -> None:
+def test_numbers_json_does_not_have_are_null(plan: Plan, tmp_path: Path) -> None:
     row = {"epoch": 1, "loss": math.nan, "high": math.inf, "low": -math.inf, "acc": 0.5}
-    with RunRecord(make_plan(tmp_path)) as record:
+    with RunRecord(plan) as record:
         record.add_metrics(row)
         record.finish({"ok": True, "metrics": [row], "nodes": ({"rows": math.nan},)})
     told = {"epoch": 1, "loss": None, "high": None, "low": None, "acc": 0.5}
@@ -159,8 +159,8 @@ def test_numbers_json_does_not_have_are_null(tmp_path: Path) -> None:
     assert math.isnan(row["loss"])  # what was given is not changed
 
 
-def test_a_disk_that_breaks_does_not_end_the_run(tmp_path: Path) -> None:
-    with RunRecord(make_plan(tmp_path)) as record:
+def test_a_disk_that_breaks_does_not_end_the_run(plan: Plan, tmp_path: Path) -> None:
+    with RunRecord(plan) as record:
         (tmp_path / "metrics.jsonl").mkdir()
         with pytest.warns(UserWarning, match="goes on without its logs"):
             record.add_metrics({"loss": 1.0})

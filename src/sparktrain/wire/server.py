@@ -53,6 +53,7 @@ class ControlServer:
         self._num_links = 0
         #: Every link whose socket may still be open.
         self._links: dict[asyncio.WriteTransport, Any] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
         #: Callers cut off: no token, too large, not a message. For tests and the run's record.
         self.num_rejected = 0
         self._loop = asyncio.new_event_loop()
@@ -110,24 +111,34 @@ class ControlServer:
         if self._server is not None:
             self._server.close()
         current = asyncio.current_task()
-        tasks = [task for task in asyncio.all_tasks() if task is not current]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        for transport in self._links:
-            transport.abort()
-        while self._forget_closed():  # their sockets are closed by the loop, so it must run on
+        while True:
+            tasks = [task for task in asyncio.all_tasks() if task is not current]
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            for transport in self._links:
+                transport.abort()
+            # The loop must run on: it closes the sockets, and a caller it has just accepted may
+            # become a link yet.
             await asyncio.sleep(0.01)
+            if not self._forget_closed() and len(asyncio.all_tasks()) == 1:
+                return
 
     def _send(self, data: bytes, attempt: int, node: str | None) -> None:
         for (name, number), writer in list(self._writers.items()):
             if number == attempt and node in (None, name):
                 writer.write(data)
 
-    async def _on_link(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def _on_link(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        # No coroutine: one that is cancelled before it begins would leave its socket open.
+        self._links[writer.transport] = writer.get_extra_info("socket")
+        task = self._loop.create_task(self._serve_link(reader, writer))
+        self._tasks.add(task)  # the loop itself does not keep it
+        task.add_done_callback(self._tasks.discard)
+
+    async def _serve_link(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         key: tuple[str, int] | None = None
         self._num_links += 1
-        self._links[writer.transport] = writer.get_extra_info("socket")
         try:
             hello = await asyncio.wait_for(self._read(reader), HELLO_TIMEOUT_S)
             if not self._is_admitted(hello):
@@ -142,7 +153,7 @@ class ControlServer:
         except (asyncio.IncompleteReadError, OSError):
             pass  # the peer is gone, which is how every link ends
         except asyncio.CancelledError:
-            pass  # the server closes; asyncio would report a cancelled handler as a failure
+            pass  # the server closes
         finally:
             self._num_links -= 1
             writer.close()
