@@ -49,7 +49,12 @@ def _find_threads() -> set[str]:
 def _find_folders() -> set[str]:
     folders = Path(tempfile.gettempdir()).glob("sparktrain-*")
     # The embedded Spark's own folder stays as long as its process.
-    return {folder.name for folder in folders if not folder.name.startswith("sparktrain-spark-")}
+    found = {folder.name for folder in folders if not folder.name.startswith("sparktrain-spark-")}
+    # Spills are below Spark's local folders, of executors or of a local session.
+    for pattern in ("spark-*/executor-*/blockmgr-*", "blockmgr-*"):
+        for spill in Path(tempfile.gettempdir()).glob(f"{pattern}/sparktrain-spill-*"):
+            found.add(str(spill))
+    return found
 
 
 @pytest.fixture(autouse=True)

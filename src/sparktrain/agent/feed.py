@@ -94,8 +94,8 @@ class Feeder:
         batches: Iterable[pa.RecordBatch],
         earlier: Mapping[int, Path],
         everywhere: Sequence[Sequence[int]],
-    ) -> None:
-        """Begins to feed.
+    ) -> bool:
+        """Begins to feed; whether it needs no rows of Spark.
 
         Args:
             batches: Spark's.
@@ -106,11 +106,12 @@ class Feeder:
         seats = match(everywhere) if self._partition < len(everywhere) else None
         if seats is not None and self._tables:
             self._replay(earlier[seats[self._partition]])
-            return
+            return True
         self._thread = threading.Thread(
             target=self._work, args=(batches,), name="sparktrain-feed", daemon=True
         )
         self._thread.start()
+        return False
 
     def _replay(self, folder: Path) -> None:
         """Uses the complete spill of an earlier attempt."""

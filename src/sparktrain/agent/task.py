@@ -181,7 +181,8 @@ class Agent:
             self._link.send(Joined(host=self._host, pid=trainer.pid))
             if spec.tables:
                 workers = cards[: spec.num_workers]  # an evaluator is the last node
-                feeder.start(self._batches, spills, [card.spilled for card in workers])
+                if feeder.start(self._batches, spills, [card.spilled for card in workers]):
+                    self._link.log("sparktrain: rows of an earlier attempt are used again")
             failure = trainer.wait()
             if failure is not None:
                 feeder.is_kept = self._is_spill_kept(failure)
