@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from sparktrain.version import __version__
 
 if TYPE_CHECKING:
+    from sparktrain.data.files import files
     from sparktrain.embedded import session
     from sparktrain.errors import (
         ConfigError,
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "run": "sparktrain.training",
     "Result": "sparktrain.training",
+    "files": "sparktrain.data.files",
     "session": "sparktrain.embedded",
     "ConfigError": "sparktrain.errors",
     "DataError": "sparktrain.errors",
@@ -60,6 +62,7 @@ _HOMES = {
 __all__ = [
     "run",
     "Result",
+    "files",
     "session",
     "SparktrainError",
     "ConfigError",
