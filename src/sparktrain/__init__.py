@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from sparktrain.version import __version__
 
 if TYPE_CHECKING:
+    from sparktrain.data.files import files
     from sparktrain.data.tables import table
     from sparktrain.embedded import session
     from sparktrain.errors import (
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "run": "sparktrain.training",
     "Result": "sparktrain.training",
+    "files": "sparktrain.data.files",
     "session": "sparktrain.embedded",
     "table": "sparktrain.data.tables",
     "ConfigError": "sparktrain.errors",
@@ -62,6 +64,7 @@ _HOMES = {
 __all__ = [
     "run",
     "Result",
+    "files",
     "session",
     "table",
     "SparktrainError",

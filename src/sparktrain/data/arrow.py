@@ -32,6 +32,10 @@ class BadRowError(Exception):
     """A value that does not fit its column; the text names column, row and partition."""
 
 
+class BadFileError(Exception):
+    """A file that cannot be read; the text names it and says what to do."""
+
+
 @dataclass(frozen=True)
 class Place:
     """Where a batch comes from, for errors."""
