@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from sparktrain.data.tables import TableSpec
+    from sparktrain.data.tables import FileTableSpec, TableSpec
 
 CHIEF, WORKER, EVALUATOR = "chief", "worker", "evaluator"
 
@@ -82,6 +82,8 @@ class RunSpec:
     #: What Spark feeds the nodes, and whether several tables share the stage.
     tables: tuple[TableSpec, ...] = ()
     is_mixed: bool = False
+    #: What the nodes read from files themselves.
+    file_tables: tuple[FileTableSpec, ...] = ()
     spill_dir: str = ""
     #: Whether attempts are left: a spill is then kept for the next one.
     may_restart: bool = False

@@ -66,7 +66,8 @@ def run(
         num_workers: How many nodes train together: the chief and the workers.
         args: Anything picklable; the function finds it as ctx.args. Defaults to None.
         data: What ctx.dataset() gives out: a DataFrame (named "train"), sparktrain.table(df, ...)
-            with declarations, or a dict of them by name. Defaults to None.
+            with declarations, sparktrain.files(path, ...), or a dict of them by name. Defaults
+            to None.
         evaluator: Whether one more node runs the function as an evaluator. Defaults to False.
         spark: A SparkSession, classic or Connect. Defaults to the active one, else to the
             embedded one of `session()`.

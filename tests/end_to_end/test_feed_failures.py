@@ -221,22 +221,26 @@ def test_a_run_that_waits_for_its_input_says_so(
         import keras
 
         with ctx.strategy.scope():
-            model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+            model = keras.Sequential([keras.Input((512,)), keras.layers.Dense(1)])
             model.compile("sgd", "mse")
-        fed = ctx.dataset(batch_size=64, features="id", label="id")
-        Path(ctx.args).touch()
-        model.fit(fed, epochs=2, verbose=0, callbacks=ctx.callbacks())
+
+        class Begin(keras.callbacks.Callback):  # type: ignore[misc]
+            def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+                Path(ctx.args).touch()
+
+        fed = ctx.dataset(batch_size=64, features="x", label="id")
+        model.fit(fed, epochs=2, verbose=0, callbacks=ctx.callbacks(Begin()))
 
     def make_slow(begun: Path) -> Any:
         def slowly(batches: Any) -> Any:
-            """Waits for fit to begin, then lets through 64 rows at a time."""
+            """Lets through 64 rows at a time, all but a few when training has begun."""
             deadline = time.monotonic() + 100
-            for batch in batches:
-                for start in range(0, batch.num_rows, 64):
-                    while not begun.exists() and time.monotonic() < deadline:
-                        time.sleep(0.05)
-                    time.sleep(0.15)
-                    yield batch.slice(start, 64)
+            for number, batch in enumerate(batches):
+                # The last one is still in Spark's buffers when the next one is made.
+                while number >= 4 and not begun.exists() and time.monotonic() < deadline:
+                    time.sleep(0.05)
+                time.sleep(0.15)
+                yield batch
 
         return slowly
 
@@ -246,11 +250,14 @@ def test_a_run_that_waits_for_its_input_says_so(
     request.addfinalizer(lambda: spark.conf.set(batch_rows, before))
     for num_workers in (2, 1):
         begun = tmp_path / f"begun-{num_workers}"
+        # Wide rows: Spark collects some ten thousand bytes before it passes them on.
         frame = spark.range(0, 1280 * num_workers, 1, num_workers)
+        frame = frame.selectExpr("id", "array_repeat(cast(0 as float), 512) as x")
+        slow = frame.mapInArrow(make_slow(begun), frame.schema)
         result = st.run(
             train,
             spark=spark,
-            data=frame.mapInArrow(make_slow(begun), "id long"),
+            data=st.table(slow, shapes={"x": (512,)}),
             num_workers=num_workers,
             run_dir=tmp_path / "run",
             args=str(begun),

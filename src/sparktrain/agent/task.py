@@ -247,6 +247,7 @@ class Agent:
             "python_path": list(dict.fromkeys([*mine, *spec.python_path])),
             "function_bytes": len(spec.function),
             "tables": [table.to_dict() for table in spec.tables],
+            "files": [table.to_dict(self._node.rank) for table in spec.file_tables],
         }
 
     def _meet(self, port: int, spilled: list[int]) -> list[rendezvous.NodeCard]:

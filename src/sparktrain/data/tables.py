@@ -6,7 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from sparktrain.data.files import ReadOptions
 from sparktrain.data.schema import Column, Wishes
+from sparktrain.data.shards import Shard
 from sparktrain.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -66,6 +68,27 @@ def table(
         raise ConfigError(problem=f"table() got seed={seed!r}.", advice="Expected a whole number.")
     wishes = Wishes(columns=columns, shapes=shapes, pad=pad, fill=fill, mask=tuple(mask))
     return Table(frame, wishes, shuffle, seed)
+
+
+@dataclass(frozen=True)
+class FileTableSpec:
+    """One table that workers read from files themselves."""
+
+    name: str
+    columns: tuple[Column, ...]
+    options: ReadOptions
+    #: By worker; an evaluator reads all.
+    shards: tuple[tuple[Shard, ...], ...]
+
+    def to_dict(self, rank: int | None) -> dict[str, Any]:
+        """As the trainer of that rank gets it."""
+        own = self.shards[rank] if rank is not None else sum(self.shards, ())
+        return {
+            "name": self.name,
+            "columns": [column.to_dict() for column in self.columns],
+            "options": self.options.to_dict(),
+            "shards": [shard.to_dict() for shard in own],
+        }
 
 
 @dataclass(frozen=True)

@@ -66,6 +66,7 @@ class Plan:
             max_result_bytes=self.settings.max_result_bytes,
             tables=self.stage.tables,
             is_mixed=self.stage.is_mixed,
+            file_tables=self.stage.file_tables,
             spill_dir=self.settings.spill_dir,
             may_restart=attempt < self.max_restarts,
             restart_on_error=self.settings.restart_on_error,

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from sparktrain.agent.feed import STRUCT_COLUMN, TABLE_COLUMN
+from sparktrain.data.files import Files
 from sparktrain.data.schema import (
     Column,
     Wishes,
@@ -14,7 +15,8 @@ from sparktrain.data.schema import (
     needs_first_row,
     with_lengths,
 )
-from sparktrain.data.tables import Table, TableSpec
+from sparktrain.data.shards import list_files, split
+from sparktrain.data.tables import FileTableSpec, Table, TableSpec
 from sparktrain.driver.spark_facts import is_connect
 from sparktrain.errors import ConfigError, SchemaError
 
@@ -34,13 +36,21 @@ class StagePlan:
     frame: Any = None
     #: Whether the tables share the stage as structs, behind a shuffle.
     is_mixed: bool = False
+    #: What workers read themselves.
+    file_tables: tuple[FileTableSpec, ...] = ()
 
 
 def plan_stage(spark: SparkSession, data: Any, num_workers: int, num_nodes: int) -> StagePlan:
     """Checks the data and says how it reaches the nodes."""
-    tables = name_tables(data)
+    named = name_tables(data)
+    files = tuple(
+        plan_files(name, value, num_workers)
+        for name, value in named.items()
+        if isinstance(value, Files)
+    )
+    tables = {name: value for name, value in named.items() if isinstance(value, Table)}
     if not tables:
-        return StagePlan()
+        return StagePlan(file_tables=files)
     specs = []
     frames = []
     for name, table in tables.items():
@@ -52,27 +62,40 @@ def plan_stage(spark: SparkSession, data: Any, num_workers: int, num_nodes: int)
     is_plain = [table.shuffle for table in tables.values()] == [None]
     can_tell = is_plain and num_nodes == num_workers and not is_connect(spark)
     if can_tell and is_ready(frames[0], num_workers):
-        return StagePlan(tuple(specs), frames[0], is_mixed=False)
+        return StagePlan(tuple(specs), frames[0], is_mixed=False, file_tables=files)
     mixed = mix(frames, list(tables.values()), num_workers, num_nodes)
-    return StagePlan(tuple(specs), mixed, is_mixed=True)
+    return StagePlan(tuple(specs), mixed, is_mixed=True, file_tables=files)
 
 
-def name_tables(data: Any) -> dict[str, Table]:
+def plan_files(name: str, files: Files, num_workers: int) -> FileTableSpec:
+    """Lists the files, once for the run, and splits them over the workers."""
+    from sparktrain.data.fields import find_columns
+
+    infos = list_files(files, num_workers)
+    columns = tuple(find_columns(name, files, infos))
+    return FileTableSpec(name, columns, files.options, tuple(split(infos, num_workers)))
+
+
+def name_tables(data: Any) -> dict[str, Table | Files]:
     """The tables by name; a plain DataFrame is one without declarations."""
     if data is None:
         return {}
     named = data if isinstance(data, Mapping) else {DEFAULT_NAME: data}
-    tables = {}
+    tables: dict[str, Table | Files] = {}
     for name, value in named.items():
         if not isinstance(name, str) or not name or "/" in name or name.startswith("."):
             raise ConfigError(
                 problem=f"run() got data with the name {name!r}.",
                 advice="Expected names such as 'train' and 'validation'.",
             )
+        if isinstance(value, Files):
+            tables[name] = value
+            continue
         if not isinstance(value, Table) and not _is_frame(value):
             raise ConfigError(
                 problem=f"run() got data of type {type(value).__name__} as {name!r}.",
-                advice="Expected a Spark DataFrame, sparktrain.table(df, ...), or a dict of them.",
+                advice="Expected a Spark DataFrame, sparktrain.table(df, ...),"
+                " sparktrain.files(path, ...), or a dict of them.",
             )
         frame = value.frame if isinstance(value, Table) else value
         if not _is_frame(frame) or frame.isStreaming:

@@ -12,6 +12,8 @@ import sys
 import traceback
 from typing import Any
 
+from sparktrain.data.arrow import BadFileError, BadRowError
+from sparktrain.data.spill import SpillError
 from sparktrain.spec import NodeSpec, make_tf_config
 from sparktrain.trainer.context import Context
 from sparktrain.trainer.feed import Feed
@@ -53,14 +55,15 @@ def _call(link: AgentLink, job: dict[str, Any], function: bytes) -> Any:
         run_dir=job["run_dir"],
         link=link,
         distributed=job["needs_strategy"] and node.rank is not None,
-        feed=Feed(job["tables"]),
+        feed=Feed(job["tables"], job["files"]),
     )
     link.watch(context.feed.handle)
     context.prepare()
     # Behind the strategy: opening the function imports the user's modules, which may compute.
     train_fn, context.args = cloudpickle.loads(function)
     try:
-        return train_fn(context)
+        with context.feed.explaining():
+            return train_fn(context)
     finally:
         context.close()
 
@@ -101,7 +104,9 @@ def _describe(error: BaseException, num_workers: int) -> dict[str, Any]:
         "traceback": _shorten("".join(traceback.format_exception(error)), 50_000),
         "is_echo": num_workers > 1 and _is_echo(error),
     }
-    if isinstance(error, _ResultError):
+    if isinstance(error, (BadFileError, BadRowError, SpillError)):
+        frame.update(what_kind="data", what=str(error).rstrip("."))
+    elif isinstance(error, _ResultError):
         frame.update(what_kind="result", what=str(error))
     elif isinstance(error, SystemExit):
         code = int(error.code if isinstance(error.code, int) else error.code is not None)

@@ -15,13 +15,15 @@ from sparktrain.data.batches import cut
 from sparktrain.data.schema import MASK_SUFFIX, Column
 from sparktrain.data.shuffle import shuffle_window
 from sparktrain.errors import ConfigError
+from sparktrain.trainer.feed import FileTable
 from sparktrain.trainer.meter import FeedMeter
 
 
 class Source(Protocol):
     """Where blocks come from."""
 
-    columns: Sequence[Column]
+    @property
+    def columns(self) -> Sequence[Column]: ...
 
     def blocks(self, pass_number: int, seed: int | None) -> Iterator[pa.RecordBatch]: ...
 
@@ -98,10 +100,44 @@ def make_choice(
 
 def make_dataset(source: Source, choice: Choice, meter: FeedMeter) -> Any:
     """Batches as fit takes them; a new pass over the source with every iteration."""
+    if isinstance(source, FileTable) and source.options.format == "tfrecord":
+        dataset = _make_from_records(source, choice, meter)
+    else:
+        dataset = _make_from_blocks(source, choice, meter)
+    if choice.features is not None or choice.label is not None:
+        dataset = dataset.map(_as_it_is(lambda row: _pick(row, choice)))
+    return dataset.prefetch(tf.data.AUTOTUNE)
+
+
+def _make_from_records(table: FileTable, choice: Choice, meter: FeedMeter) -> Any:
+    from sparktrain.trainer.tfrecords import make_record_dataset
+
+    passes = itertools.count()
+    seed = choice.seed if choice.window else None
+    return make_record_dataset(
+        table.shards,
+        table.options,
+        _choose(table.columns, choice),
+        choice.batch_size,
+        order=lambda: table.order(next(passes), seed),
+        drop_remainder=choice.drop_remainder,
+        window=choice.window,
+        seed=choice.seed,
+        count=meter.make_counter(),
+    )
+
+
+def _choose(columns: Sequence[Column], choice: Choice) -> list[Column]:
+    """The columns that are asked for, also those of which only the mask is."""
+    wanted = choice.wanted if choice.features is not None else set(_names(columns))
+    return [column for column in columns if {column.name, column.name + MASK_SUFFIX} & wanted]
+
+
+def _make_from_blocks(source: Source, choice: Choice, meter: FeedMeter) -> Any:
     wanted = choice.wanted
     if choice.features is None:
         wanted = set(_names(source.columns))
-    chosen = [c for c in source.columns if {c.name, c.name + MASK_SUFFIX} & wanted]
+    chosen = _choose(source.columns, choice)
     passes = itertools.count()
     is_ragged = any(not column.is_dense for column in chosen)
 
@@ -121,12 +157,8 @@ def make_dataset(source: Source, choice: Choice, meter: FeedMeter) -> Any:
         generate, output_signature=_signature(chosen, wanted, choice)
     )
     if is_ragged:
-        dataset = dataset.map(_as_it_is(lambda flat: _unflatten(flat, chosen)))
-    else:
-        dataset = dataset.rebatch(choice.batch_size, drop_remainder=choice.drop_remainder)
-    if choice.features is not None or choice.label is not None:
-        dataset = dataset.map(_as_it_is(lambda row: _pick(row, choice)))
-    return dataset.prefetch(tf.data.AUTOTUNE)
+        return dataset.map(_as_it_is(lambda flat: _unflatten(flat, chosen)))
+    return dataset.rebatch(choice.batch_size, drop_remainder=choice.drop_remainder)
 
 
 def _as_it_is(function: Any) -> Any:

@@ -6,15 +6,21 @@ each pass begins at the first row, and waits at the end of what has come so far.
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
 from sparktrain.data.arrow import stored_schema
+from sparktrain.data.files import ReadOptions
+from sparktrain.data.order import file_order
 from sparktrain.data.schema import Column
+from sparktrain.data.shards import Shard
 from sparktrain.data.shuffle import block_order
 from sparktrain.data.spill import Entry, SpillReader
 from sparktrain.data.tables import TableSpec
@@ -24,23 +30,49 @@ from sparktrain.errors import ConfigError
 class Feed:
     """All tables of a node; frames of the agent go to handle()."""
 
-    def __init__(self, specs: Sequence[Mapping[str, Any]]) -> None:
-        self.tables = {spec.name: FedTable(spec) for spec in map(TableSpec.from_dict, specs)}
+    def __init__(
+        self, fed: Sequence[Mapping[str, Any]], files: Sequence[Mapping[str, Any]] = ()
+    ) -> None:
+        self._fed = {spec.name: FedTable(spec) for spec in map(TableSpec.from_dict, fed)}
+        self._files = {values["name"]: FileTable.from_dict(values) for values in files}
+        self.tables: dict[str, FedTable | FileTable] = {**self._fed, **self._files}
 
     def handle(self, frame: Mapping[str, Any]) -> None:
         kind = frame.get("kind")
         if kind == "spill":
-            for name, table in self.tables.items():
+            for name, table in self._fed.items():
                 table.open(Path(frame["folder"]) / f"{name}.arrow")
         elif kind == "blocks":
-            self.tables[frame["table"]].add([Entry(**entry) for entry in frame["entries"]])
+            self._fed[frame["table"]].add([Entry(**entry) for entry in frame["entries"]])
         elif kind == "fed":
-            for table in self.tables.values():
+            for table in self._fed.values():
                 table.finish()
 
-    def find(self, name: str, rank: int | None) -> FedTable:
+    @contextmanager
+    def explaining(self) -> Iterator[None]:
+        """Around the function: an error of TensorFlow about the data gets its real words."""
+        try:
+            yield
+        except Exception as error:
+            found = self._explain(error)
+            if found is None:
+                raise
+            raise found from error
+
+    def _explain(self, error: Exception) -> Exception | None:
+        if not self.tables or "tensorflow" not in sys.modules:
+            return None
+        from sparktrain.trainer.record_errors import explain, find_ours
+
+        found: Exception | None = find_ours(error)
+        for table in self._files.values():
+            if found is None and table.options.format == "tfrecord":
+                found = explain(error, table.shards, table.options)
+        return found
+
+    def find(self, name: str, rank: int | None) -> FedTable | FileTable:
         """A table by its name; raises ConfigError for one that is not there."""
-        if rank is None:
+        if rank is None and name in self._fed:
             raise ConfigError(
                 problem=f"ctx.dataset({name!r}) was called on an evaluator, which is not fed.",
                 advice="Rows of a DataFrame go to the workers; let the evaluator read files.",
@@ -56,12 +88,39 @@ class Feed:
     @property
     def depth(self) -> int:
         """Blocks that are here and have not been read yet."""
-        return sum(table.queue_depth for table in self.tables.values())
+        return sum(table.queue_depth for table in self._fed.values())
 
     def close(self) -> None:
         """Ends every pass: a reader that still waits for rows would keep the process alive."""
-        for table in self.tables.values():
+        for table in self._fed.values():
             table.close()
+
+
+@dataclass(frozen=True)
+class FileTable:
+    """One table that this node reads from files."""
+
+    columns: Sequence[Column]
+    options: ReadOptions
+    shards: tuple[Shard, ...]
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> FileTable:
+        return cls(
+            columns=[Column.from_dict(column) for column in values["columns"]],
+            options=ReadOptions.from_dict(values["options"]),
+            shards=tuple(Shard.from_dict(shard) for shard in values["shards"]),
+        )
+
+    def order(self, pass_number: int, seed: int | None) -> list[int]:
+        """In which order a pass reads the files."""
+        return file_order(len(self.shards), seed or 0, pass_number, seed is not None)
+
+    def blocks(self, pass_number: int, seed: int | None) -> Iterator[pa.RecordBatch]:
+        from sparktrain.data.tabular import read_blocks
+
+        order = self.order(pass_number, seed)
+        return read_blocks(self.shards, self.options, self.columns, order)
 
 
 class FedTable:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from typing import Any
 
 
@@ -12,6 +13,8 @@ class FeedMeter:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._wait: Any = None
+        #: Rows and bytes that TensorFlow counts itself.
+        self._counted: Any = None
         self.rows = 0
         self.bytes = 0
         #: Seconds of training, and of waiting within them: in all, and in the first epoch.
@@ -25,6 +28,21 @@ class FeedMeter:
             self.rows += rows
             self.bytes += size
 
+    def make_counter(self) -> Callable[[Any], Any]:
+        """Makes an operation that notes a batch of serialized records."""
+        import tensorflow as tf
+
+        if self._counted is None:
+            self._counted = tf.Variable([0, 0], dtype=tf.int64, trainable=False)
+        counted = self._counted
+
+        def count(serialized: Any) -> Any:
+            size = tf.reduce_sum(tf.strings.length(serialized))
+            found = [tf.size(serialized, tf.int64), tf.cast(size, tf.int64)]
+            return counted.assign_add(found, read_value=False)
+
+        return count
+
     def add_epoch(self, seconds: float, wait_s: float) -> None:
         """An epoch is over."""
         self.train_s += seconds
@@ -35,9 +53,10 @@ class FeedMeter:
     def to_dict(self) -> dict[str, Any]:
         """What the driver is told."""
         first_s, first_wait_s = self.first or (0.0, 0.0)
+        rows, size = (0, 0) if self._counted is None else self._counted.numpy().tolist()
         return {
-            "rows": self.rows,
-            "bytes": self.bytes,
+            "rows": self.rows + rows,
+            "bytes": self.bytes + size,
             "train_s": self.train_s,
             "wait_s": self.train_wait_s,
             "first_s": first_s,

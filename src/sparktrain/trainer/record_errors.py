@@ -12,10 +12,12 @@ from sparktrain.data.arrow import BadFileError, BadRowError
 from sparktrain.data.files import ReadOptions
 from sparktrain.data.records import find_damage
 from sparktrain.data.shards import Shard
+from sparktrain.data.spill import SpillError
 from sparktrain.data.storage import find_compression, naming, open_plain, open_store
 
-#: An exception of ours that went through tf.data, which keeps its text only.
-_OURS = re.compile(r"\b(BadFileError|BadRowError): ([^\n]+)")
+#: Exceptions of ours that go through tf.data.
+_KINDS = {kind.__name__: kind for kind in (BadFileError, BadRowError, SpillError)}
+_OURS = re.compile(rf"\b({'|'.join(_KINDS)}): ([^\n]+)")
 _FEATURE = re.compile(r"(?:Feature|Key): ([^\s.,(]+)[^\n]*")
 _ADVICE = "Write the file again, or leave it out of the path."
 
@@ -32,18 +34,15 @@ def explaining(shards: Sequence[Shard], options: ReadOptions) -> Iterator[None]:
         raise found from error
 
 
-def explain(
-    error: Exception, shards: Sequence[Shard], options: ReadOptions
-) -> BadFileError | BadRowError | None:
+def explain(error: Exception, shards: Sequence[Shard], options: ReadOptions) -> Exception | None:
     """What is wrong with these shards, if that is what the error is about.
 
     TensorFlow's error has no file in it, so the files are read again up to the first damage.
     """
     text = str(error)
-    ours = _OURS.search(text)
+    ours = find_ours(error)
     if ours is not None:
-        kind = BadFileError if ours[1] == "BadFileError" else BadRowError
-        return kind(ours[2])
+        return ours
     if isinstance(error, tf.errors.NotFoundError):
         return _find_missing(shards, options)
     if isinstance(error, tf.errors.DataLossError):
@@ -53,6 +52,14 @@ def explain(
     if is_parsing and ("Feature: " in text or "ParseExample" in text):
         return _describe_parsing(text, shards)
     return None
+
+
+def find_ours(error: Exception) -> Exception | None:
+    """The exception of ours in an error of TensorFlow's, which keeps its text only."""
+    if not isinstance(error, tf.errors.OpError):
+        return None
+    ours = _OURS.search(str(error))
+    return None if ours is None else _KINDS[ours[1]](ours[2])
 
 
 def _find_missing(shards: Sequence[Shard], options: ReadOptions) -> BadFileError | None:

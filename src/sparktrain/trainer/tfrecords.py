@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -38,6 +39,9 @@ def make_record_dataset(
     *,
     order: Order | None = None,
     drop_remainder: bool = False,
+    window: int = 0,
+    seed: int = 0,
+    count: Callable[[Any], Any] | None = None,
 ) -> Any:
     """Batches of the shards' records as dicts of tensors; deterministic.
 
@@ -53,6 +57,8 @@ def make_record_dataset(
         order: Positions in shards, as from file_order(), or a function that is asked for them at
             the start of each pass. Defaults to as listed.
         drop_remainder: Whether to leave out a last batch that is smaller.
+        window, seed: Mixes records within a window of so many; another order in every pass.
+        count: Makes an operation that notes a batch of serialized records.
 
     Iterate inside record_errors.explaining(): TensorFlow names neither the file nor the place of
     what is broken.
@@ -65,12 +71,14 @@ def make_record_dataset(
         return records.batch(batch_size, drop_remainder=drop_remainder)
 
     def parse(serialized: Any) -> dict[str, Any]:
-        return finish(tf.io.parse_example(serialized, features), columns)
+        with tf.control_dependencies([count(serialized)] if count is not None else []):
+            return finish(tf.io.parse_example(serialized, features), columns)
 
-    if len(set(ways)) == 1 and ways[0].is_local and ways[0].num_parts == 1:
+    if len(set(ways)) == 1 and ways[0].is_local and ways[0].num_parts == 1 and not window:
         batches = _make_whole([shard.path for shard in shards], ways[0], order, batch)
     else:
-        batches = batch(_make_records(shards, ways, options, order))
+        records = _make_records(shards, ways, options, order)
+        batches = batch(_mix(records, window, seed) if window else records)
     # AutoGraph would rewrite ifs that are about columns, not tensors, and take its time.
     parse = tf.autograph.experimental.do_not_convert(parse)
     parsed = batches.map(parse, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
@@ -119,3 +127,19 @@ def _make_records(
     signature = (text, text, number, number)
     sources = tf.data.Dataset.from_generator(make_sources, output_signature=signature)
     return sources.flat_map(open_file)
+
+
+def _mix(records: Any, window: int, seed: int) -> Any:
+    """Another order in every pass, the same for the same seed."""
+    passes = itertools.count()
+
+    def count() -> Iterator[int]:
+        yield next(passes)
+
+    numbers = tf.data.Dataset.from_generator(count, output_signature=tf.TensorSpec([], tf.int64))
+    # TensorFlow's own reshuffling begins again with every iterator that is made.
+    return numbers.flat_map(
+        lambda number: records.shuffle(
+            window, seed=seed * 1_000_003 + number, reshuffle_each_iteration=False
+        )
+    )
