@@ -62,7 +62,7 @@ class Column:
 
     @property
     def dtype(self) -> str:
-        if self.kind == "binary" and self.shape:
+        if self.kind == "binary" and self.shape and self.depth == 0:
             return "uint8"
         return TYPES[self.kind][0]
 
@@ -150,7 +150,7 @@ def _make_column(table: str, name: str, spark_type: Any, wishes: Wishes) -> Colu
         shape = _check_shape(table, name, declared, depth + own, kind)
     pad = (wishes.pad or {}).get(name)
     if pad is not None:
-        if not shape or own or kind == "binary":
+        if depth == 0:
             raise SchemaError(
                 table=table,
                 column=name,
@@ -215,7 +215,7 @@ def _check_shape(
             raise refuse(f"{length!r} is no length")
     if depth == 0 and kind != "binary":
         raise refuse("the column holds single values")
-    if kind == "binary" and (depth > 0 or None in lengths):
+    if kind == "binary" and depth == 0 and None in lengths:
         raise refuse("bytes have a shape only as a whole, without None")
     if not lengths or len(lengths) < depth:
         raise refuse(f"the arrays are nested {depth} deep")
