@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import sys
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -98,12 +99,14 @@ class Wishes:
 def make_columns(table: str, fields: Sequence[Mapping[str, Any]], wishes: Wishes) -> list[Column]:
     """The columns of a table from the fields of Spark's schema as JSON; raises SchemaError."""
     by_name = {str(field["name"]): field["type"] for field in fields}
+    given = Counter(str(field["name"]) for field in fields)
     _check_names(table, by_name, wishes)
     chosen = list(wishes.columns) if wishes.columns is not None else list(by_name)
     columns = [_make_column(table, name, by_name[name], wishes) for name in chosen]
     names = [column.name for column in columns]
     names += [column.name + MASK_SUFFIX for column in columns if column.is_masked]
-    doubled = sorted({name for name in names if names.count(name) > 1})
+    counts = Counter(names)
+    doubled = sorted(name for name in counts if counts[name] > 1 or given[name] > 1)
     if doubled or not names:
         raise SchemaError(
             table=table,
