@@ -85,6 +85,7 @@ def make_block(batch: pa.RecordBatch, columns: Sequence[Column], place: Place) -
 
 def _fill(array: pa.Array, column: Column, place: Place) -> pa.Array:
     """Without nulls: filled, or refused with the row of the first one."""
+    array = _round_decimals(array)
     if array.null_count == 0:
         return array
     if column.fill is None:
@@ -104,9 +105,21 @@ def _cast_fill(fill: Any, kind: pa.DataType) -> pa.Scalar:
         return pa.scalar(int(fill), pa.int64()).cast(kind)
     if pa.types.is_boolean(kind):
         return pa.scalar(bool(fill), kind)
-    if pa.types.is_decimal(kind):
-        return pa.scalar(fill).cast(kind)
     return pa.scalar(fill, kind)
+
+
+def _round_decimals(array: pa.Array) -> pa.Array:
+    """Decimals as float64; other values as they are."""
+    if not pa.types.is_decimal(array.type):
+        return array
+    # Arrow's own cast is off by a bit for one value in ten.
+    if pa.types.is_decimal128(array.type) and array.type.precision <= 15 and array.type.scale >= 0:
+        # Both numbers are exact, so that the quotient is the nearest there is.
+        halves = np.frombuffer(array.buffers()[1] or b"", np.int64)
+        whole = halves[::2][array.offset : array.offset + len(array)]
+        is_null = array.is_null().to_numpy(zero_copy_only=False)
+        return pa.array(whole / 10.0**array.type.scale, mask=is_null)
+    return array.cast(pa.string()).cast(pa.float64())
 
 
 def _store_values(array: pa.Array, column: Column) -> pa.Array:
@@ -245,6 +258,7 @@ def _pad(values: pa.Array, levels: list[int], column: Column, place: Place) -> p
 def _fill_inner(
     values: pa.Array, column: Column, place: Place, rows: np.ndarray[Any, Any]
 ) -> pa.Array:
+    values = _round_decimals(values)
     if values.null_count == 0:
         return values
     if column.fill is None:
