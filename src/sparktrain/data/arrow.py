@@ -291,6 +291,11 @@ def _store_images(array: pa.Array, column: Column, place: Place) -> pa.Array:
     if array.null_count:
         _fill(array, column, place)
     names = ("height", "width", "nChannels")
+    for name in (*names, "data"):
+        is_null = array.field(name).is_null().to_numpy(zero_copy_only=False)
+        if is_null.any():
+            row = int(np.flatnonzero(is_null)[0])
+            raise place.refuse(column, row, "has a null inside", "Filter such rows.")
     sizes = np.stack(
         [array.field(name).to_numpy(zero_copy_only=False) for name in names], axis=1
     ).astype(np.int64)
