@@ -18,6 +18,7 @@ from typing import Any
 import pyarrow as pa
 
 MANIFEST = "complete.json"
+_TRIES = 100
 
 
 @dataclass(frozen=True)
@@ -102,10 +103,16 @@ def find_root(local_dirs: str, own: str, run_id: str, partition: int) -> Path:
 def make_folder(root: Path, partition: int, attempt: int) -> Path:
     """A new and private folder for the spill of one partition."""
     folder = root / f"part-{partition}-{attempt}"
-    try:
-        folder.mkdir(mode=0o700, parents=True)
-    except OSError as error:
-        raise SpillError(_explain(folder, error)) from error
+    for left in reversed(range(_TRIES)):
+        try:
+            root.mkdir(parents=True, exist_ok=True)
+            folder.mkdir(mode=0o700)
+            break
+        except OSError as error:
+            # Another task that leaves may have removed the empty root just now.
+            is_race = isinstance(error, (FileNotFoundError, FileExistsError))
+            if not is_race or folder.exists() or not left:
+                raise SpillError(_explain(folder, error)) from error
     return folder
 
 
