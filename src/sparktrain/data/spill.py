@@ -163,7 +163,8 @@ def match(options: Sequence[Collection[int]]) -> list[int] | None:
     holder: dict[int, int] = {}
 
     def seat(node: int, tried: set[int]) -> bool:
-        own_first = sorted(options[node], key=lambda partition: (partition != node, partition))
+        wanted = {partition for partition in options[node] if partition < len(options)}
+        own_first = sorted(wanted, key=lambda partition: (partition != node, partition))
         for partition in own_first:
             if partition not in tried:
                 tried.add(partition)
@@ -173,8 +174,6 @@ def match(options: Sequence[Collection[int]]) -> list[int] | None:
         return False
 
     if not all(seat(node, set()) for node in range(len(options))):
-        return None
-    if sorted(holder) != list(range(len(options))):
         return None
     by_node = {node: partition for partition, node in holder.items()}
     return [by_node[node] for node in range(len(options))]
