@@ -135,8 +135,8 @@ def write_manifest(folder: Path, entries: Mapping[str, Sequence[Entry]]) -> None
         raise SpillError(_explain(folder, error)) from error
 
 
-def find_complete(root: Path, tables: Sequence[str]) -> dict[int, Path]:
-    """The complete spills of earlier attempts below root, by partition."""
+def find_complete(root: Path, tables: Sequence[str]) -> dict[tuple[int, int], Path]:
+    """The complete spills of earlier attempts below root, by attempt and partition."""
     found = {}
     for folder in sorted(root.glob("part-*")):
         with contextlib.suppress(OSError, ValueError, TypeError):
@@ -146,7 +146,8 @@ def find_complete(root: Path, tables: Sequence[str]) -> dict[int, Path]:
                 for name, blocks in entries.items()
             )
             if is_whole:
-                found[int(folder.name.split("-")[1])] = folder
+                _, partition, attempt = folder.name.split("-")
+                found[int(attempt), int(partition)] = folder
     return found
 
 
