@@ -34,6 +34,8 @@ STRUCT_COLUMN = "sparktrain_rows_{}"
 
 #: How long to wait for a batch that is on its way when the feed ends early.
 JOIN_S = 5.0
+#: A frame has a limit, a table has none.
+ENTRIES_PER_FRAME = 1000
 #: Blocks are cut to this size: a batch of Spark's may be very large.
 MAX_BLOCK_BYTES = 16 * 1024 * 1024
 
@@ -121,7 +123,8 @@ class Feeder:
         entries = read_manifest(folder)
         self._tell({"kind": "spill", "folder": str(folder)})
         for name, found in entries.items():
-            self._tell(_describe(name, found))
+            for start in range(0, len(found), ENTRIES_PER_FRAME):
+                self._tell(_describe(name, found[start : start + ENTRIES_PER_FRAME]))
         self._finish({name: sum(e.rows for e in found) for name, found in entries.items()})
 
     def _work(self, batches: Iterable[pa.RecordBatch]) -> None:
