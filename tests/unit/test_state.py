@@ -7,6 +7,7 @@ from sparktrain.driver.state import (
     add_metrics,
     apply,
     close_link,
+    find_empty,
     may_restart,
     pick_cause,
     start_attempt,
@@ -213,3 +214,13 @@ def test_losses_restart_and_errors_of_the_function_only_if_asked() -> None:
 
 def test_different_software_is_never_restarted() -> None:
     assert not may_restart(make_failure(kind="versions"), 5, on_error=True)
+
+
+def test_a_table_is_empty_only_when_all_workers_have_told() -> None:
+    assert find_empty([]) is None
+    assert find_empty([{"a": 0}, None]) is None
+    assert find_empty([None, None]) is None
+    assert find_empty([{"a": 0, "b": 1}, {"a": 0, "b": 0}]) == "a"
+    assert find_empty([{"a": 0, "b": 0}, {"a": 2, "b": 0}]) == "b"
+    assert find_empty([{"a": 0}, {"a": 1}]) is None
+    assert find_empty([{}, {}]) is None

@@ -34,6 +34,8 @@ STRUCT_COLUMN = "sparktrain_rows_{}"
 
 #: How long to wait for a batch that is on its way when the feed ends early.
 JOIN_S = 5.0
+#: A frame has a limit, a table has none.
+ENTRIES_PER_FRAME = 1000
 #: Blocks are cut to this size: a batch of Spark's may be very large.
 MAX_BLOCK_BYTES = 16 * 1024 * 1024
 
@@ -85,28 +87,31 @@ class Feeder:
         if not self.is_kept:
             remove_folders(self._root, self._attempt, self._folder)
 
-    def find_earlier(self) -> dict[int, Path]:
-        """Complete spills of earlier attempts on this host, by partition."""
+    def find_earlier(self) -> dict[tuple[int, int], Path]:
+        """Complete spills of earlier attempts on this host, by attempt and partition."""
         return find_complete(self._root, [table.name for table in self._tables])
 
     def start(
         self,
         batches: Iterable[pa.RecordBatch],
-        earlier: Mapping[int, Path],
-        everywhere: Sequence[Sequence[int]],
+        earlier: Mapping[tuple[int, int], Path],
+        everywhere: Sequence[Sequence[Sequence[int]]],
     ) -> bool:
         """Begins to feed; whether it needs no rows of Spark.
 
         Args:
             batches: Spark's.
             earlier: What find_earlier() found here.
-            everywhere: The partitions each worker has found. If all have one, no rows are asked
-                for again: a mixture of old and new ones could miss rows or have them twice.
+            everywhere: What each worker has found. If all have a partition of one attempt, no
+                rows are asked for again: a mixture of attempts could miss rows or have them
+                twice.
         """
-        seats = match(everywhere) if self._partition < len(everywhere) else None
-        if seats is not None and self._tables:
-            self._replay(earlier[seats[self._partition]])
-            return True
+        attempts = {attempt for found in everywhere for attempt, _ in found}
+        for attempt in sorted(attempts, reverse=True):
+            seats = match([[part for one, part in found if one == attempt] for found in everywhere])
+            if seats is not None and self._partition < len(seats) and self._tables:
+                self._replay(earlier[attempt, seats[self._partition]])
+                return True
         self._thread = threading.Thread(
             target=self._work, args=(batches,), name="sparktrain-feed", daemon=True
         )
@@ -119,7 +124,8 @@ class Feeder:
         entries = read_manifest(folder)
         self._tell({"kind": "spill", "folder": str(folder)})
         for name, found in entries.items():
-            self._tell(_describe(name, found))
+            for start in range(0, len(found), ENTRIES_PER_FRAME):
+                self._tell(_describe(name, found[start : start + ENTRIES_PER_FRAME]))
         self._finish({name: sum(e.rows for e in found) for name, found in entries.items()})
 
     def _work(self, batches: Iterable[pa.RecordBatch]) -> None:

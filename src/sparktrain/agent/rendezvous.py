@@ -41,8 +41,8 @@ class NodeCard:
     sees_run_dir: bool
     #: Where the nodes check out at the end; on the card of the one that keeps the desk.
     desk: ControlAddress | None = None
-    #: Partitions whose complete spill of an earlier attempt is on this host.
-    spilled: Sequence[int] = ()
+    #: Earlier attempt and partition of each complete spill on this host.
+    spilled: Sequence[Sequence[int]] = ()
 
 
 def find_versions() -> dict[str, str]:
@@ -102,7 +102,7 @@ def make_card(
     port: int,
     sees_run_dir: bool,
     desk: ControlAddress | None = None,
-    spilled: Sequence[int] = (),
+    spilled: Sequence[Sequence[int]] = (),
 ) -> NodeCard:
     return NodeCard(
         node=node.name,
@@ -112,7 +112,7 @@ def make_card(
         versions=find_versions(),
         sees_run_dir=sees_run_dir,
         desk=desk,
-        spilled=list(spilled),
+        spilled=[list(one) for one in spilled],
     )
 
 

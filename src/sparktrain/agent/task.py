@@ -14,7 +14,7 @@ import re
 import sys
 import time
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -250,7 +250,7 @@ class Agent:
             "files": [table.to_dict(self._node.rank) for table in spec.file_tables],
         }
 
-    def _meet(self, port: int, spilled: list[int]) -> list[rendezvous.NodeCard]:
+    def _meet(self, port: int, spilled: Sequence[Sequence[int]]) -> list[rendezvous.NodeCard]:
         sees_run_dir = (Path(self._spec.run_dir) / RUN_FILE).exists()
         desk = self._departure.open(self._host)
         card = rendezvous.make_card(self._node, self._host, port, sees_run_dir, desk, spilled)

@@ -8,7 +8,7 @@ that a bad row is found where it comes in; the trainer only looks at its buffers
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -89,6 +89,7 @@ def make_block(batch: pa.RecordBatch, columns: Sequence[Column], place: Place) -
 
 def _fill(array: pa.Array, column: Column, place: Place) -> pa.Array:
     """Without nulls: filled, or refused with the row of the first one."""
+    array = _round_decimals(array)
     if array.null_count == 0:
         return array
     if column.fill is None:
@@ -108,9 +109,21 @@ def _cast_fill(fill: Any, kind: pa.DataType) -> pa.Scalar:
         return pa.scalar(int(fill), pa.int64()).cast(kind)
     if pa.types.is_boolean(kind):
         return pa.scalar(bool(fill), kind)
-    if pa.types.is_decimal(kind):
-        return pa.scalar(fill).cast(kind)
     return pa.scalar(fill, kind)
+
+
+def _round_decimals(array: pa.Array) -> pa.Array:
+    """Decimals as float64; other values as they are."""
+    if not pa.types.is_decimal(array.type):
+        return array
+    # Arrow's own cast is off by a bit for one value in ten.
+    if pa.types.is_decimal128(array.type) and array.type.precision <= 15 and array.type.scale >= 0:
+        # Both numbers are exact, so that the quotient is the nearest there is.
+        halves = np.frombuffer(array.buffers()[1] or b"", np.int64)
+        whole = halves[::2][array.offset : array.offset + len(array)]
+        is_null = array.is_null().to_numpy(zero_copy_only=False)
+        return pa.array(whole / 10.0**array.type.scale, mask=is_null)
+    return array.cast(pa.string()).cast(pa.float64())
 
 
 def _store_values(array: pa.Array, column: Column) -> pa.Array:
@@ -130,6 +143,8 @@ def _store_values(array: pa.Array, column: Column) -> pa.Array:
 def _store_lists(array: pa.Array, column: Column, place: Place) -> pa.Array:
     """Arrays, vectors and bytes with a shape."""
     if column.kind == "binary" and column.depth == 0:
+        if column.fill is not None:
+            column = replace(column, fill=column.fill or bytes(column.size))
         filled = _fill(array, column, place)
         lengths = pc.binary_length(filled).to_numpy(zero_copy_only=False)
         _check_lengths(lengths, column.size, column, place, "bytes")
@@ -153,20 +168,17 @@ def _store_dense(
         values, rows = array.filter(pa.array(~is_empty)), np.flatnonzero(~is_empty)
     num_rows = len(values)
     if column.pad is not None:
-        values = _pad(values, levels, column, place)
+        values, rows = _pad(values, levels, column, place, rows)
     else:
         for position, expected in enumerate(levels):
             values = _flat_level(values, expected, column, place, rows, position)
             rows = np.repeat(rows, expected)
     stored = _store_values(_fill_inner(values, column, place, rows), column)
     if is_empty.any():
-        if stored.type == pa.large_binary():
-            raise place.refuse(
-                column, int(np.flatnonzero(is_empty)[0]), "is null", "Filter such rows."
-            )
-        whole = np.full((len(array), column.size), column.fill, stored.to_numpy().dtype)
-        whole[~is_empty] = stored.to_numpy().reshape(num_rows, column.size)
-        stored = pa.array(whole.ravel(), stored.type)
+        fill = int(column.fill) if isinstance(column.fill, bool) else column.fill
+        index = np.full((len(array), column.size), len(stored))
+        index[~is_empty] = np.arange(len(stored)).reshape(num_rows, column.size)
+        stored = _take_or(stored, index.ravel(), pa.scalar(fill, stored.type))
     return _to_fixed(stored, column.size)
 
 
@@ -189,13 +201,14 @@ def _flat_level(
     if array.null_count:
         row = int(rows[np.flatnonzero(array.is_null().to_numpy(zero_copy_only=False))[0]])
         raise place.refuse(column, row, "has a null inside", "Filter or fill such rows first.")
-    if pa.types.is_fixed_size_list(array.type):
-        lengths = np.full(len(array), array.type.list_size)
-    else:
-        offsets = array.offsets.to_numpy()
-        lengths = np.diff(offsets)
-    _check_lengths(lengths, expected, column, place, "values", rows, level)
+    _check_lengths(_lengths(array), expected, column, place, "values", rows, level)
     return array.flatten()
+
+
+def _lengths(array: pa.Array) -> np.ndarray[Any, Any]:
+    """Of each list; 0 for null."""
+    lengths: np.ndarray[Any, Any] = pc.list_value_length(array).fill_null(0).to_numpy()
+    return lengths
 
 
 def _check_lengths(
@@ -213,48 +226,81 @@ def _check_lengths(
     first = int(wrong[0])
     row = first if rows is None else int(rows[first])
     where = f" at depth {level + 1}" if level else ""
+    varying = f"{column.name!r}: {(None,) * column.depth}"
     raise place.refuse(
         column,
         row,
         f"has {int(lengths[first])} {what}{where} where {expected} are expected,",
-        f"For lengths that vary declare shapes={{{column.name!r}: (None,)}} or"
-        f" pad={{{column.name!r}: 0}}.",
+        f"For lengths that vary declare shapes={{{varying}}} or pad={{{column.name!r}: 0}}."
+        if what == "values"
+        else "Leave its shape out to get the bytes as they are.",
     )
 
 
-def _pad(values: pa.Array, levels: list[int], column: Column, place: Place) -> pa.Array:
-    """A list of one level padded to a declared length."""
-    if len(levels) != 1:
-        raise place.refuse(column, 0, "is nested", "Only arrays of one level are padded.")
-    (size,) = levels
-    lengths = np.diff(values.offsets.to_numpy())
-    if len(lengths) and lengths.max() > size:
-        row = int(np.flatnonzero(lengths > size)[0])
-        raise place.refuse(
-            column,
-            row,
-            f"has {int(lengths[row])} values where at most {size} are expected,",
-            f"Declare a longer shape, or slice({column.name}, 1, {size}) in Spark.",
-        )
+def _check_longest(
+    lengths: np.ndarray[Any, Any],
+    size: int,
+    column: Column,
+    place: Place,
+    rows: np.ndarray[Any, Any],
+    level: int,
+) -> None:
+    """Refuses a list that is longer than it is padded to."""
+    longer = np.flatnonzero(lengths > size)
+    if not len(longer):
+        return
+    first = int(longer[0])
+    where = f" at depth {level + 1}" if level else ""
+    raise place.refuse(
+        column,
+        int(rows[first]),
+        f"has {int(lengths[first])} values{where} where at most {size} are expected,",
+        f"Declare a longer shape, or slice({column.name}, 1, {size}) in Spark.",
+    )
+
+
+def _pad(
+    values: pa.Array,
+    levels: list[int],
+    column: Column,
+    place: Place,
+    rows: np.ndarray[Any, Any],
+) -> tuple[pa.Array, np.ndarray[Any, Any]]:
+    """Lists padded to declared lengths at every level: their values, and the row of each."""
     # Positions of the values in the padded whole; the rest is the pad value.
-    starts = np.repeat(np.arange(len(lengths)) * size, lengths)
-    within = np.arange(int(lengths.sum())) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-    flat = values.flatten()
-    index = np.full(len(lengths) * size, len(flat))
-    index[starts + within] = np.arange(len(flat))
-    padded = pa.concat_arrays([flat, pa.array([column.pad], flat.type)])
-    return padded.take(pa.array(index))
+    positions = np.arange(len(values))
+    inside = rows
+    for level, size in enumerate(levels):
+        if level and values.null_count and column.fill is None:
+            row = int(inside[np.flatnonzero(values.is_null().to_numpy(zero_copy_only=False))[0]])
+            raise place.refuse(column, row, "has a null inside", _null_advice(column))
+        lengths = _lengths(values)
+        _check_longest(lengths, size, column, place, inside, level)
+        within = np.arange(int(lengths.sum())) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+        positions = np.repeat(positions * size, lengths) + within
+        inside = np.repeat(inside, lengths)
+        values = values.flatten()
+    values = _round_decimals(values)
+    index = np.full(len(rows) * column.size, len(values))
+    index[positions] = np.arange(len(values))
+    padded = _take_or(values, index, _cast_fill(column.pad, values.type))
+    return padded, np.repeat(rows, column.size)
+
+
+def _take_or(values: pa.Array, index: np.ndarray[Any, Any], other: pa.Scalar) -> pa.Array:
+    """The values at these positions; other where a position is behind the last."""
+    return pa.concat_arrays([values, pa.repeat(other, 1)]).take(pa.array(index))
 
 
 def _fill_inner(
     values: pa.Array, column: Column, place: Place, rows: np.ndarray[Any, Any]
 ) -> pa.Array:
+    values = _round_decimals(values)
     if values.null_count == 0:
         return values
     if column.fill is None:
         position = int(np.flatnonzero(values.is_null().to_numpy(zero_copy_only=False))[0])
-        row = int(rows[position]) if position < len(rows) else 0
-        raise place.refuse(column, row, "has a null inside", _null_advice(column))
+        raise place.refuse(column, int(rows[position]), "has a null inside", _null_advice(column))
     return values.fill_null(_cast_fill(column.fill, values.type))
 
 
@@ -268,7 +314,13 @@ def _store_ragged(array: pa.Array, column: Column, place: Place) -> pa.Array:
         if level.null_count and column.fill is None:
             row = int(rows[np.flatnonzero(level.is_null().to_numpy(zero_copy_only=False))[0]])
             raise place.refuse(column, row, "has a null inside", _null_advice(column))
-        lengths = pc.list_value_length(level).fill_null(0).to_numpy(zero_copy_only=False)
+        lengths = _lengths(level)
+        position = column.depth - depth
+        expected = column.shape[position]
+        if expected is not None and column.pad is None:
+            _check_lengths(lengths, expected, column, place, "values", rows, position)
+        elif expected is not None:
+            _check_longest(lengths, expected, column, place, rows, position)
         inner = store(level.flatten(), depth - 1, np.repeat(rows, lengths))
         offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
         return pa.LargeListArray.from_arrays(pa.array(offsets), inner)
@@ -281,6 +333,11 @@ def _store_images(array: pa.Array, column: Column, place: Place) -> pa.Array:
     if array.null_count:
         _fill(array, column, place)
     names = ("height", "width", "nChannels")
+    for name in (*names, "data"):
+        is_null = array.field(name).is_null().to_numpy(zero_copy_only=False)
+        if is_null.any():
+            row = int(np.flatnonzero(is_null)[0])
+            raise place.refuse(column, row, "has a null inside", "Filter such rows.")
     sizes = np.stack(
         [array.field(name).to_numpy(zero_copy_only=False) for name in names], axis=1
     ).astype(np.int64)

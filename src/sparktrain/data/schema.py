@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import math
 import sys
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from typing import Any
 
 from sparktrain.errors import SchemaError
@@ -62,7 +64,7 @@ class Column:
 
     @property
     def dtype(self) -> str:
-        if self.kind == "binary" and self.shape:
+        if self.kind == "binary" and self.shape and self.depth == 0:
             return "uint8"
         return TYPES[self.kind][0]
 
@@ -77,11 +79,22 @@ class Column:
         return math.prod(length for length in self.shape if length is not None)
 
     def to_dict(self) -> dict[str, Any]:
-        return {**self.__dict__, "shape": list(self.shape)}
+        """As JSON takes it."""
+        kept = {"pad": _pack(self.pad), "fill": _pack(self.fill)}
+        return {**self.__dict__, **kept, "shape": list(self.shape)}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Column:
-        return cls(**{**values, "shape": tuple(values["shape"])})
+        kept = {"pad": _unpack(values["pad"]), "fill": _unpack(values["fill"])}
+        return cls(**{**values, **kept, "shape": tuple(values["shape"])})
+
+
+def _pack(value: Any) -> Any:
+    return {"hex": value.hex()} if isinstance(value, bytes) else value
+
+
+def _unpack(value: Any) -> Any:
+    return bytes.fromhex(value["hex"]) if isinstance(value, Mapping) else value
 
 
 @dataclass(frozen=True)
@@ -98,12 +111,14 @@ class Wishes:
 def make_columns(table: str, fields: Sequence[Mapping[str, Any]], wishes: Wishes) -> list[Column]:
     """The columns of a table from the fields of Spark's schema as JSON; raises SchemaError."""
     by_name = {str(field["name"]): field["type"] for field in fields}
+    given = Counter(str(field["name"]) for field in fields)
     _check_names(table, by_name, wishes)
     chosen = list(wishes.columns) if wishes.columns is not None else list(by_name)
     columns = [_make_column(table, name, by_name[name], wishes) for name in chosen]
     names = [column.name for column in columns]
     names += [column.name + MASK_SUFFIX for column in columns if column.is_masked]
-    doubled = sorted({name for name in names if names.count(name) > 1})
+    counts = Counter(names)
+    doubled = sorted(name for name in counts if counts[name] > 1 or given[name] > 1)
     if doubled or not names:
         raise SchemaError(
             table=table,
@@ -150,13 +165,14 @@ def _make_column(table: str, name: str, spark_type: Any, wishes: Wishes) -> Colu
         shape = _check_shape(table, name, declared, depth + own, kind)
     pad = (wishes.pad or {}).get(name)
     if pad is not None:
-        if not shape or own or kind == "binary":
+        if depth == 0:
             raise SchemaError(
                 table=table,
                 column=name,
                 problem=f"pad names it, but it is no array ({_describe(spark_type)}).",
                 advice="Only arrays are padded.",
             )
+        pad = _check_value(table, name, kind, "pad", pad)
         if declared is None:
             shape = (None,) * len(shape)
     elif kind in ("vector", "image") and None in shape:
@@ -166,15 +182,17 @@ def _make_column(table: str, name: str, spark_type: Any, wishes: Wishes) -> Colu
             problem=f"shapes declares {tuple(shape)}, but a {kind} has no varying length.",
             advice="Declare whole numbers; resize images to one size first.",
         )
-    return Column(
-        name=name,
-        kind=kind,
-        depth=depth,
-        shape=shape,
-        pad=pad,
-        fill=_check_fill(table, name, kind, (wishes.fill or {}).get(name), name in wishes.mask),
-        is_masked=name in wishes.mask,
-    )
+    is_masked = name in wishes.mask
+    fill = _check_fill(table, name, kind, (wishes.fill or {}).get(name), is_masked)
+    column = Column(name, kind, depth, shape, pad, fill, is_masked)
+    if column.dtype == "uint8" and fill and len(fill) != column.size:
+        raise SchemaError(
+            table=table,
+            column=name,
+            problem=f"fill={fill!r} has {len(fill)} bytes, its shape {shape} has {column.size}.",
+            advice="Expected as many bytes, or none at all for zeros.",
+        )
+    return column
 
 
 def _find_kind(spark_type: Any) -> tuple[str | None, int]:
@@ -215,7 +233,7 @@ def _check_shape(
             raise refuse(f"{length!r} is no length")
     if depth == 0 and kind != "binary":
         raise refuse("the column holds single values")
-    if kind == "binary" and (depth > 0 or None in lengths):
+    if kind == "binary" and depth == 0 and None in lengths:
         raise refuse("bytes have a shape only as a whole, without None")
     if not lengths or len(lengths) < depth:
         raise refuse(f"the arrays are nested {depth} deep")
@@ -225,20 +243,50 @@ def _check_shape(
 
 
 def _check_fill(table: str, name: str, kind: str, fill: Any, is_masked: bool) -> Any:
-    dtype = TYPES[kind][0]
-    default: Any = b"" if kind == "binary" else "" if dtype == "string" else 0
-    if fill is None:
-        return default if is_masked else None
-    is_text = isinstance(fill, (str, bytes))
-    if kind in ("vector", "image") or is_text != (dtype == "string"):
+    if fill is None and not is_masked:
+        return None
+    if kind in ("vector", "image"):
+        problem = "mask names it" if fill is None else f"fill={fill!r} does not fit"
         raise SchemaError(
             table=table,
             column=name,
-            problem=f"fill={fill!r} does not fit a {kind}.",
-            advice="Expected a number for numbers and text for strings; rows without a vector or"
-            " an image have to be left out.",
+            problem=f"{problem}, but nothing stands for a null {kind}.",
+            advice="Leave out rows without a vector or an image: df.dropna(subset=[...]).",
         )
-    return fill
+    if fill is None:
+        fill = "" if TYPES[kind][0] == "string" else 0
+    return _check_value(table, name, kind, "fill", fill)
+
+
+def _check_value(table: str, name: str, kind: str, option: str, value: Any) -> Any:
+    """A fill or a pad as the plain Python value of its kind; raises SchemaError."""
+    # A scalar of numpy has a plain one inside.
+    plain = value.item() if getattr(value, "shape", None) == () else value
+    dtype = TYPES[kind][0]
+    try:
+        if isinstance(plain, (str, bytes)) != (dtype == "string"):
+            raise ValueError(plain)
+        if kind == "binary":
+            return plain.encode() if isinstance(plain, str) else plain
+        if dtype == "string":
+            return plain.decode() if isinstance(plain, bytes) else plain
+        if not isinstance(plain, (bool, int, float, Decimal)):
+            raise ValueError(plain)
+        if dtype.startswith("float"):
+            return float(plain)
+        limit = 1 if dtype == "bool" else 2 ** (int(dtype.removeprefix("int")) - 1) - 1
+        lowest = 0 if dtype == "bool" else -limit - 1
+        if plain != int(plain) or not lowest <= plain <= limit:
+            raise ValueError(plain)
+        return bool(plain) if dtype == "bool" else int(plain)
+    except (ValueError, OverflowError) as error:
+        raise SchemaError(
+            table=table,
+            column=name,
+            problem=f"{option}={value!r} does not fit a {kind}, which is a tensor of {dtype}.",
+            advice="Expected a number in its range for numbers, dates and timestamps, True or"
+            " False for booleans, text for strings, bytes for binary.",
+        ) from error
 
 
 def needs_first_row(columns: Sequence[Column]) -> list[str]:

@@ -26,15 +26,17 @@ def shuffle_window(
     held: list[pa.RecordBatch] = []
     num_held = 0
     for block in blocks:
-        # In steps: where blocks begin and end must not decide how far rows travel.
-        for start in range(0, block.num_rows, step):
-            piece = block.slice(start, step)
+        start = 0
+        while start < block.num_rows:
+            # Up to the same row always: where blocks begin and end decides nothing.
+            piece = block.slice(start, window + step - num_held)
             held.append(piece)
             num_held += piece.num_rows
-            if num_held >= window + step:
+            start += piece.num_rows
+            if num_held == window + step:
                 mixed = _mix(held, rng)
-                yield mixed.slice(0, num_held - window)
-                held, num_held = [mixed.slice(num_held - window)], window
+                yield mixed.slice(0, step)
+                held, num_held = [mixed.slice(step)], window
     if num_held:
         yield _mix(held, rng)
 

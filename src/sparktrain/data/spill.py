@@ -18,6 +18,7 @@ from typing import Any
 import pyarrow as pa
 
 MANIFEST = "complete.json"
+_TRIES = 100
 
 
 @dataclass(frozen=True)
@@ -102,10 +103,16 @@ def find_root(local_dirs: str, own: str, run_id: str, partition: int) -> Path:
 def make_folder(root: Path, partition: int, attempt: int) -> Path:
     """A new and private folder for the spill of one partition."""
     folder = root / f"part-{partition}-{attempt}"
-    try:
-        folder.mkdir(mode=0o700, parents=True)
-    except OSError as error:
-        raise SpillError(_explain(folder, error)) from error
+    for left in reversed(range(_TRIES)):
+        try:
+            root.mkdir(parents=True, exist_ok=True)
+            folder.mkdir(mode=0o700)
+            break
+        except OSError as error:
+            # Another task that leaves may have removed the empty root just now.
+            is_race = isinstance(error, (FileNotFoundError, FileExistsError))
+            if not is_race or folder.exists() or not left:
+                raise SpillError(_explain(folder, error)) from error
     return folder
 
 
@@ -128,8 +135,8 @@ def write_manifest(folder: Path, entries: Mapping[str, Sequence[Entry]]) -> None
         raise SpillError(_explain(folder, error)) from error
 
 
-def find_complete(root: Path, tables: Sequence[str]) -> dict[int, Path]:
-    """The complete spills of earlier attempts below root, by partition."""
+def find_complete(root: Path, tables: Sequence[str]) -> dict[tuple[int, int], Path]:
+    """The complete spills of earlier attempts below root, by attempt and partition."""
     found = {}
     for folder in sorted(root.glob("part-*")):
         with contextlib.suppress(OSError, ValueError, TypeError):
@@ -139,7 +146,8 @@ def find_complete(root: Path, tables: Sequence[str]) -> dict[int, Path]:
                 for name, blocks in entries.items()
             )
             if is_whole:
-                found[int(folder.name.split("-")[1])] = folder
+                _, partition, attempt = folder.name.split("-")
+                found[int(attempt), int(partition)] = folder
     return found
 
 
@@ -156,7 +164,8 @@ def match(options: Sequence[Collection[int]]) -> list[int] | None:
     holder: dict[int, int] = {}
 
     def seat(node: int, tried: set[int]) -> bool:
-        own_first = sorted(options[node], key=lambda partition: (partition != node, partition))
+        wanted = {partition for partition in options[node] if partition < len(options)}
+        own_first = sorted(wanted, key=lambda partition: (partition != node, partition))
         for partition in own_first:
             if partition not in tried:
                 tried.add(partition)
@@ -166,8 +175,6 @@ def match(options: Sequence[Collection[int]]) -> list[int] | None:
         return False
 
     if not all(seat(node, set()) for node in range(len(options))):
-        return None
-    if sorted(holder) != list(range(len(options))):
         return None
     by_node = {node: partition for partition, node in holder.items()}
     return [by_node[node] for node in range(len(options))]

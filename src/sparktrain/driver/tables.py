@@ -139,7 +139,9 @@ def _look_at_first_row(
     if not names:
         return tuple(columns)
     looked_at = frame.select([_quote(name) for name in names])
-    rows = looked_at.dropna(how="any").head(1)
+    # Not dropna: it takes a dot in a name for a field.
+    whole = " and ".join(f"{_quote(name)} is not null" for name in names)
+    rows = looked_at.filter(whole).head(1)
     if not rows:
         is_empty = not looked_at.head(1)
         raise SchemaError(

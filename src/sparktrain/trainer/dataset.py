@@ -70,6 +70,8 @@ def make_choice(
         raise refuse("batch_size", batch_size, "Expected a whole number of at least 1.")
     if isinstance(features, str):
         features = [features]
+    if features is not None and not features:
+        raise refuse("features", features, "Expected column names; None means all.")
     known = _names(columns)
     for what, names in (("features", features or ()), ("label", [label]), ("weight", [weight])):
         for one in names:
@@ -185,7 +187,7 @@ def _signature(columns: Sequence[Column], wanted: set[str], choice: Choice) -> d
         elif column.name in wanted:
             found[column.name] = tf.TensorSpec((None,), dtype)
             for level in range(column.depth):
-                found[f"{column.name}/{level}"] = tf.TensorSpec((None,), tf.int64)
+                found[_split_name(column.name, level)] = tf.TensorSpec((None,), tf.int64)
         if column.name + MASK_SUFFIX in wanted and column.is_masked:
             found[column.name + MASK_SUFFIX] = tf.TensorSpec((rows,), tf.bool)
     return found
@@ -198,17 +200,23 @@ def _flatten(arrays: dict[str, Any], wanted: set[str]) -> dict[str, Any]:
             continue
         if isinstance(value, Ragged):
             flat[name] = value.values
-            flat.update({f"{name}/{level}": split for level, split in enumerate(value.splits)})
+            splits = enumerate(value.splits)
+            flat.update({_split_name(name, level): split for level, split in splits})
         else:
             flat[name] = value
     return flat
 
 
+def _split_name(name: str, level: int) -> str:
+    """Under which the splits of a ragged column travel: no column of the user's has such a name."""
+    return f"{name}\0{level}"
+
+
 def _unflatten(flat: dict[str, Any], columns: Sequence[Column]) -> dict[str, Any]:
-    row = {name: value for name, value in flat.items() if "/" not in name}
+    row = dict(flat)
     for column in columns:
         if not column.is_dense and column.name in row:
-            splits = [flat[f"{column.name}/{level}"] for level in range(column.depth)]
+            splits = [row.pop(_split_name(column.name, level)) for level in range(column.depth)]
             ragged = tf.RaggedTensor.from_nested_row_splits(row[column.name], splits)
             shape = (None, *column.shape)
             row[column.name] = (

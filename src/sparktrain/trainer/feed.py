@@ -168,6 +168,8 @@ class FedTable:
         mix = seed is not None and self._has_been_read
         if mix and seed is not None:
             for number, position in enumerate(block_order(len(self._entries), seed, pass_number)):
+                if self._is_closed:
+                    return
                 self._num_read = number + 1
                 yield self._read(position)
             return
