@@ -18,6 +18,7 @@ change Keras, this subclass answers them:
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -25,14 +26,19 @@ import tensorflow as tf
 
 from sparktrain.errors import ConfigError
 
+#: Where TensorFlow finds out whether any worker has data for the next step.
+_ASKS_FOR_DATA = "_calculate_replicas_with_values"
+
 
 class KerasMultiWorkerStrategy(tf.distribute.MultiWorkerMirroredStrategy):  # type: ignore[misc]
     """Synchronous training on several workers, for Keras 3, tf_keras and custom loops."""
 
     def __init__(self) -> None:
         super().__init__()
-        #: Seconds that steps have waited for their data.
+        #: Seconds that steps have waited for their own data.
         self.input_wait = tf.Variable(0.0, dtype=tf.float64, trainable=False)
+        #: The graph of the step whose wait is measured already.
+        self._measured: Any = None
 
     @contextlib.contextmanager
     def scope(self) -> Iterator[Any]:
@@ -47,6 +53,11 @@ class KerasMultiWorkerStrategy(tf.distribute.MultiWorkerMirroredStrategy):  # ty
             )
         if axis == 0 and self._is_scalar(value):
             axis = None
+        if not tf.executing_eagerly() and sys._getframe(1).f_code.co_name == _ASKS_FOR_DATA:
+            # How many workers have data: here this one's has come, and the others' may not have.
+            self._measured = tf.compat.v1.get_default_graph()
+            with tf.control_dependencies([self._measure_wait([value])]):
+                value = tf.identity(value)
         return super().reduce(reduce_op, value, axis=axis)
 
     def run(self, fn: Any, args: Any = (), kwargs: Any = None, options: Any = None) -> Any:
@@ -60,12 +71,18 @@ class KerasMultiWorkerStrategy(tf.distribute.MultiWorkerMirroredStrategy):  # ty
         # Twice, because ops are made in two places: in the replica's function, and around it
         # where replicas are merged to update variables.
         local = [self.experimental_local_results(leaf) for leaf in tf.nest.flatten((args, kwargs))]
+        waits = _tensors(local)
+        if self._measured is not tf.compat.v1.get_default_graph():
+            waits = [*waits, self._measure_wait(waits)]
+        with tf.control_dependencies(waits):
+            return super().run(after_data, args, kwargs, options)
+
+    def _measure_wait(self, data: list[Any]) -> Any:
+        """An op that adds the time from the beginning of the step until the data is here."""
         with tf.control_dependencies(None):
-            began = tf.timestamp()  # waits for nothing: the beginning of the step
-        with tf.control_dependencies(_tensors(local)):
-            waited = self.input_wait.assign_add(tf.timestamp() - began, read_value=False)
-            with tf.control_dependencies([waited]):
-                return super().run(after_data, args, kwargs, options)
+            began = tf.timestamp()  # waits for nothing
+        with tf.control_dependencies(data):
+            return self.input_wait.assign_add(tf.timestamp() - began, read_value=False)
 
     def experimental_distribute_dataset(self, dataset: Any, options: Any = None) -> Any:
         if not isinstance(dataset, tf.data.Dataset):
