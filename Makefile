@@ -33,9 +33,11 @@ test-slow: $(READY)  ## the slow tests: other versions of Keras
 
 bench: $(READY)  ## the benchmarks, printed as ratios
 	$(BIN)/python bench/startup.py
+	$(BIN)/python bench/feed.py
 
 docs: $(READY)  ## write the generated pages
 	$(BIN)/python -m sparktrain.settings > docs/settings.md
+	$(BIN)/python -m sparktrain.data.schema > docs/types.md
 
 picture: $(READY)  ## record the demo into docs/images/demo.svg; needs tmux
 	$(BIN)/python docs/images/record.py

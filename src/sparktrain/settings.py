@@ -69,8 +69,8 @@ class Settings:
     )
     spill_dir: str = _row(
         "",
-        "Where rows of a DataFrame are kept on the executors' hosts for the second epoch and"
-        " later ones; empty for Spark's own local folders.",
+        "Where rows of a DataFrame are kept on the executors' hosts while a run needs them;"
+        " empty for Spark's own local folders.",
     )
     control_port: int = _row(
         0, "The port the driver listens on for logs and progress; 0 takes any free one."

@@ -174,7 +174,8 @@ class Agent:
             if self._ended is not None:  # before there was a trainer to end
                 trainer.end(self._ended)
             # Sent before the nodes meet: TensorFlow loads while they do.
-            trainer.send(self._make_job(), spec.function)
+            data = self._describe_data()
+            trainer.send(self._make_job(len(data)), spec.function + data)
             spills = feeder.find_earlier()
             cards = self._meet(holder.getsockname()[1], list(spills))
             trainer.send({"kind": "cluster", "cluster": rendezvous.make_cluster(spec.nodes, cards)})
@@ -232,7 +233,13 @@ class Agent:
         is_own = failure.kind in ("exception", "data", "exit", "result") and not failure.is_echo
         return self._may_restart and (self._spec.restart_on_error or not is_own)
 
-    def _make_job(self) -> dict[str, Any]:
+    def _describe_data(self) -> bytes:
+        """The tables as the trainer gets them: not in a frame, which lists of files may exceed."""
+        fed = [table.to_dict() for table in self._spec.tables]
+        files = [table.to_dict(self._node.rank) for table in self._spec.file_tables]
+        return json.dumps({"fed": fed, "files": files}).encode()
+
+    def _make_job(self, data_bytes: int) -> dict[str, Any]:
         spec = self._spec
         mine = [entry for entry in sys.path if entry and not is_sparks_own(entry)]
         return {
@@ -246,8 +253,7 @@ class Agent:
             "max_result_bytes": spec.max_result_bytes,
             "python_path": list(dict.fromkeys([*mine, *spec.python_path])),
             "function_bytes": len(spec.function),
-            "tables": [table.to_dict() for table in spec.tables],
-            "files": [table.to_dict(self._node.rank) for table in spec.file_tables],
+            "data_bytes": data_bytes,
         }
 
     def _meet(self, port: int, spilled: Sequence[Sequence[int]]) -> list[rendezvous.NodeCard]:

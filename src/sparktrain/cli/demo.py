@@ -8,7 +8,7 @@ import sys
 from rich.console import Console
 
 import sparktrain
-from sparktrain.cli.digits import train
+from sparktrain.cli.digits import SHAPES, make_frames, train
 from sparktrain.spec import NodeResult
 
 #: What the demo must reach on the images it has not seen.
@@ -19,13 +19,21 @@ def run_demo(num_workers: int, epochs: int, run_dir: str | None) -> int:
     """Trains, evaluates, saves, and says where everything is; returns the exit code."""
     console = Console(highlight=False, soft_wrap=True)
     console.print("[bold]1/3[/] Starting an embedded Spark cluster: one executor per worker …")
-    sparktrain.session(num_executors=max(2, num_workers))
+    spark = sparktrain.session(num_executors=max(2, num_workers))
     console.print(
-        f"[bold]2/3[/] Training a convolutional network on 1,437 handwritten digits with"
-        f" {num_workers} workers …"
+        f"[bold]2/3[/] Training a convolutional network on a DataFrame of 1,437 handwritten digits"
+        f" with {num_workers} workers …"
     )
+    digits, unseen = make_frames(spark, num_workers)
     result = sparktrain.run(
-        train, num_workers=num_workers, args={"epochs": epochs}, run_dir=run_dir
+        train,
+        num_workers=num_workers,
+        data={
+            "train": sparktrain.table(digits, shapes=SHAPES),
+            "validation": sparktrain.table(unseen, shapes=SHAPES),
+        },
+        args={"epochs": epochs},
+        run_dir=run_dir,
     )
     accuracy = result.value["accuracy"]
     console.print("[bold]3/3[/] Done.")

@@ -1,31 +1,40 @@
-"""The training function of the demo: real handwritten digits, a small convolutional network."""
+"""The data and the training function of the demo: real handwritten digits, a small network."""
 
 from __future__ import annotations
 
 from typing import Any
 
+SHAPES = {"image": (8, 8, 1)}
 
-def train(ctx: Any) -> dict[str, Any]:
-    """Trains on 1,437 images, evaluates on 360 that were held back."""
-    import keras
-    import tensorflow as tf
+
+def make_frames(spark: Any, num_parts: int) -> tuple[Any, Any]:
+    """DataFrames of 1,437 images to train on and of 360 that are held back."""
     from sklearn.datasets import load_digits
     from sklearn.model_selection import train_test_split
 
     images, labels = load_digits(return_X_y=True)
-    images = images.reshape(-1, 8, 8, 1).astype("float32") / 16.0
-    x_train, x_test, y_train, y_test = train_test_split(
-        images, labels, test_size=0.2, random_state=7, stratify=labels
-    )
-    dataset = tf.data.Dataset.from_tensor_slices((x_train, y_train))
-    dataset = dataset.shuffle(len(x_train), seed=7).batch(64)
-    test = tf.data.Dataset.from_tensor_slices((x_test, y_test)).batch(64)
+    rows = [(image.tolist(), int(label)) for image, label in zip(images, labels, strict=True)]
+    parts = train_test_split(rows, test_size=0.2, random_state=7, stratify=labels)
+    frames = [
+        spark.createDataFrame(part, "image array<float>, label int").repartition(num_parts)
+        for part in parts
+    ]
+    return frames[0], frames[1]
 
+
+def train(ctx: Any) -> dict[str, Any]:
+    """Trains on one DataFrame, evaluates on the other."""
+    import keras
+
+    columns: dict[str, Any] = {"features": ["image"], "label": "label"}
+    digits = ctx.dataset("train", batch_size=64, shuffle=2000, seed=7, **columns)
+    unseen = ctx.dataset("validation", batch_size=64, **columns)
     keras.utils.set_random_seed(7)
     with ctx.strategy.scope():
         model = keras.Sequential(
             [
                 keras.Input((8, 8, 1)),
+                keras.layers.Rescaling(1 / 16),
                 keras.layers.Conv2D(32, 3, activation="relu", padding="same"),
                 keras.layers.MaxPooling2D(),
                 keras.layers.Conv2D(64, 3, activation="relu", padding="same"),
@@ -36,13 +45,12 @@ def train(ctx: Any) -> dict[str, Any]:
         )
         model.compile("adam", "sparse_categorical_crossentropy", metrics=["accuracy"])
     history = model.fit(
-        dataset,
-        validation_data=test,
+        digits,
+        validation_data=unseen,
         epochs=ctx.args["epochs"],
-        shuffle=False,  # the dataset does it
         callbacks=ctx.callbacks(),
         verbose=0,
     )
-    loss, accuracy = model.evaluate(test, verbose=0)
+    loss, accuracy = model.evaluate(unseen, verbose=0)
     ctx.export(model)
     return {"loss": loss, "accuracy": accuracy, "history": history.history}

@@ -10,8 +10,13 @@ from sparktrain.spec import NodeResult
 MUCH = 0.2
 
 
-def describe_input(nodes: Sequence[NodeResult]) -> str | None:
-    """The sentence for the end of a run; None if nothing was fed or no training was seen."""
+def describe_input(nodes: Sequence[NodeResult], is_spark: bool = True) -> str | None:
+    """The sentence for the end of a run; None if nothing was fed or no training was seen.
+
+    Args:
+        nodes: How the input of each was.
+        is_spark: Whether Spark fed rows; else all came from files.
+    """
     fed = [node for node in nodes if node.feed is not None and node.feed.train_s > 0]
     if not fed:
         return None
@@ -22,6 +27,12 @@ def describe_input(nodes: Sequence[NodeResult]) -> str | None:
     share = f"Steps waited {feed.wait_share:.0%} of the training time for input"
     if feed.wait_share <= MUCH:
         return f"{share}: the model is the limit, not the data."
+    if not is_spark:
+        return (
+            f"{share} on {slowest.name} ({feed.rows_per_s:,.0f} rows/s, {feed.mb_per_s:,.0f} MB/s):"
+            " the run is input-bound. Read fewer columns (columns=[...]), choose Parquet or"
+            " TFRecord rather than CSV, or put the files on a faster store."
+        )
     later_s, later_wait_s = feed.train_s - feed.first_s, feed.wait_s - feed.first_wait_s
     if feed.first_wait_s > later_wait_s or later_wait_s <= MUCH * later_s:
         first = feed.first_wait_s / feed.first_s if feed.first_s > 0 else 0.0

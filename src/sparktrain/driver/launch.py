@@ -76,7 +76,7 @@ def launch(spark: SparkSession, plan: Plan) -> Outcome:
         )
         record.remove_checkpoints()
         display.finish(monitor.snapshot, outcome.num_restarts)
-        if (sentence := describe_input(outcome.nodes)) is not None:
+        if (sentence := describe_input(outcome.nodes, bool(plan.stage.tables))) is not None:
             display.note(sentence)
         return outcome
 

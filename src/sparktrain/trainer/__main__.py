@@ -25,9 +25,10 @@ def main(descriptor: int) -> int:
     link = AgentLink(descriptor)
     job = link.receive()
     function = link.receive_bytes(int(job["function_bytes"]))
+    data = json.loads(link.receive_bytes(int(job["data_bytes"])))
     _extend_path(job["python_path"])
     try:
-        value = _call(link, job, function)
+        value = _call(link, job, data, function)
         body = _pickle(value, int(job["max_result_bytes"]))
     except BaseException as error:
         link.send(_describe(error, int(job["num_workers"])))
@@ -38,7 +39,7 @@ def main(descriptor: int) -> int:
     return 0
 
 
-def _call(link: AgentLink, job: dict[str, Any], function: bytes) -> Any:
+def _call(link: AgentLink, job: dict[str, Any], data: dict[str, Any], function: bytes) -> Any:
     """Makes the node ready, then calls the user's function with its context."""
     import cloudpickle
 
@@ -55,7 +56,7 @@ def _call(link: AgentLink, job: dict[str, Any], function: bytes) -> Any:
         run_dir=job["run_dir"],
         link=link,
         distributed=job["needs_strategy"] and node.rank is not None,
-        feed=Feed(job["tables"], job["files"]),
+        feed=Feed(data["fed"], data["files"]),
     )
     link.watch(context.feed.handle)
     context.prepare()

@@ -117,10 +117,14 @@ class FileTable:
         return file_order(len(self.shards), seed or 0, pass_number, seed is not None)
 
     def blocks(self, pass_number: int, seed: int | None) -> Iterator[pa.RecordBatch]:
+        from sparktrain.data.csv_file import Tally
         from sparktrain.data.tabular import read_blocks
 
         order = self.order(pass_number, seed)
-        return read_blocks(self.shards, self.options, self.columns, order)
+        tally = Tally()
+        yield from read_blocks(self.shards, self.options, self.columns, order, tally=tally)
+        if tally.num_skipped:
+            print(f"sparktrain: {tally.num_skipped} bad rows of the files were skipped")
 
 
 class FedTable:
