@@ -19,6 +19,7 @@ from sparktrain.data.schema import TYPES, Column
 from sparktrain.data.spill import SpillWriter
 from sparktrain.data.tables import TableSpec
 from sparktrain.errors import ConfigError
+from sparktrain.trainer.clock import watch_default_strategy
 from sparktrain.trainer.dataset import Source, make_choice, make_dataset
 from sparktrain.trainer.feed import FedTable
 from sparktrain.trainer.meter import FeedMeter
@@ -268,25 +269,27 @@ def test_the_meter_counts_rows_and_bytes() -> None:
     assert meter.wait_s is None
 
 
-@pytest.mark.parametrize("columns", [COLUMNS, RAGGED[:2]])
-def test_a_slow_source_is_waited_for_and_the_batches_stay_the_same(columns: list[Column]) -> None:
-    meter = FeedMeter()
-    dataset = meter.measure(make(Stored(columns, wait_s=0.1), meter))
-    assert read(dataset) == list(range(ROWS))
-    assert meter.wait_s is not None and 0.25 < meter.wait_s < 2.0
-    assert dataset.element_spec == make(Stored(columns)).element_spec
+@pytest.mark.parametrize(("wait_s", "low", "high"), [(0.3, 0.2, 3.0), (0.0, 0.0, 0.1)])
+def test_a_step_measures_how_long_it_waits(wait_s: float, low: float, high: float) -> None:
+    """As Keras does it: the next batch is asked for inside the compiled step."""
+    clock = watch_default_strategy()
+    iterator = iter(make(Stored(COLUMNS, wait_s=wait_s)))
+    strategy = tf.distribute.get_strategy()
 
+    @tf.function
+    def step() -> Any:
+        return strategy.run(lambda batch: tf.size(tf.nest.flatten(batch)[0]), (next(iterator),))
 
-def test_a_source_that_is_ready_is_not_waited_for() -> None:
-    meter = FeedMeter()
-    dataset = meter.measure(make(Stored(COLUMNS), meter))
-    iterator = iter(dataset)
-    next(iterator)
-    time.sleep(0.3)  # the step works; the next batches are made meanwhile
-    before = meter.wait_s
-    next(iterator)
-    assert before is not None and meter.wait_s is not None
-    assert 0 <= meter.wait_s - before < 0.1
+    try:
+        if not wait_s:
+            next(iterator)
+            time.sleep(0.5)  # the next batches are made meanwhile
+        step()
+        first = clock.seconds
+        step()
+        assert low <= clock.seconds - (0.0 if wait_s else first) < high
+    finally:
+        del strategy.run
 
 
 def test_epochs_add_up_and_the_first_one_is_kept() -> None:

@@ -43,6 +43,12 @@ def make_environment(
         env["PYTHONPATH"] = os.pathsep.join(python_path)
     env["PYTHONUNBUFFERED"] = "1"  # lines must arrive when they are printed
     env["TF_GRPC_REUSE_PORT"] = "1"  # see rendezvous.reserve_port
+    # A tensor of a batch is large enough for malloc to map fresh pages for it and to give them
+    # back at once, for every batch. Keeping up to 1 GiB makes the way of rows into batches four
+    # times as fast (bench/feed.py).
+    env.setdefault("MALLOC_TRIM_THRESHOLD_", str(1 << 30))
+    env.setdefault("MALLOC_MMAP_THRESHOLD_", str(1 << 30))
+    env.setdefault("MALLOC_TOP_PAD_", str(64 << 20))
     env.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # TensorFlow's errors only, not its start-up talk
     env.update(wished)
     return env

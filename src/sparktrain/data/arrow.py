@@ -172,7 +172,8 @@ def _store_dense(
     else:
         for position, expected in enumerate(levels):
             values = _flat_level(values, expected, column, place, rows, position)
-            rows = np.repeat(rows, expected)
+            if position + 1 < len(levels) or values.null_count:  # else nobody asks for them
+                rows = np.repeat(rows, expected)
     stored = _store_values(_fill_inner(values, column, place, rows), column)
     if is_empty.any():
         fill = int(column.fill) if isinstance(column.fill, bool) else column.fill

@@ -91,7 +91,7 @@ class Context:
         from sparktrain.trainer.strategy import KerasMultiWorkerStrategy
 
         self._strategy = KerasMultiWorkerStrategy()
-        self.meter.watch(self._strategy.input_wait)
+        self.meter.clock = self._strategy.clock
         keras = sys.modules.get("keras")  # absent where the user asked for tf_keras
         message = check_version(keras.__version__) if keras is not None else None
         if message is not None:
@@ -162,7 +162,11 @@ class Context:
             from sparktrain.trainer.strategy import turn_sharding_off
 
             return turn_sharding_off(dataset)
-        return self.meter.measure(dataset)
+        if self.meter.clock is None:
+            from sparktrain.trainer.clock import watch_default_strategy
+
+            self.meter.clock = watch_default_strategy()
+        return dataset
 
     def close(self) -> None:
         """Called when the function is over: tells what was measured, ends what waits for rows."""

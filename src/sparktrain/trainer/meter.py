@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from sparktrain.trainer.clock import StepClock
 
 
 class FeedMeter:
@@ -12,7 +15,8 @@ class FeedMeter:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._wait: Any = None
+        #: Of the steps; None while nothing measures them.
+        self.clock: StepClock | None = None
         #: Rows and bytes that TensorFlow counts itself.
         self._counted: Any = None
         self.rows = 0
@@ -66,30 +70,4 @@ class FeedMeter:
     @property
     def wait_s(self) -> float | None:
         """Seconds that steps have waited for input; None if nothing measures it."""
-        return None if self._wait is None else float(self._wait.numpy())
-
-    def watch(self, variable: Any) -> None:
-        """Takes the seconds from a variable that somebody else adds to."""
-        self._wait = variable
-
-    def measure(self, dataset: Any) -> Any:
-        """Adds up the time between a request for a batch and its arrival.
-
-        For a dataset that is iterated by the step itself. A strategy reads ahead, so that its
-        requests are not those of the step: it measures inside the step instead.
-        """
-        import tensorflow as tf
-
-        if self._wait is None:
-            self._wait = tf.Variable(0.0, dtype=tf.float64, trainable=False)
-        wait = self._wait
-        asked = tf.data.Dataset.counter().map(lambda _: tf.timestamp())
-
-        def record(asked_at: Any, batch: Any) -> Any:
-            with tf.control_dependencies([wait.assign_add(tf.timestamp() - asked_at)]):
-                return tf.nest.map_structure(tf.identity, batch, expand_composites=True)
-
-        options = tf.data.Options()
-        # Reading ahead behind the clock would stop it.
-        options.experimental_optimization.inject_prefetch = False
-        return tf.data.Dataset.zip(asked, dataset).map(record).with_options(options)
+        return None if self.clock is None else self.clock.seconds

@@ -25,6 +25,7 @@ from typing import Any
 import tensorflow as tf
 
 from sparktrain.errors import ConfigError
+from sparktrain.trainer.clock import StepClock, find_tensors
 
 #: Where TensorFlow finds out whether any worker has data for the next step.
 _ASKS_FOR_DATA = "_calculate_replicas_with_values"
@@ -35,8 +36,8 @@ class KerasMultiWorkerStrategy(tf.distribute.MultiWorkerMirroredStrategy):  # ty
 
     def __init__(self) -> None:
         super().__init__()
-        #: Seconds that steps have waited for their own data.
-        self.input_wait = tf.Variable(0.0, dtype=tf.float64, trainable=False)
+        #: How long steps have waited for this worker's own data.
+        self.clock = StepClock()
         #: The graph of the step whose wait is measured already.
         self._measured: Any = None
 
@@ -56,7 +57,7 @@ class KerasMultiWorkerStrategy(tf.distribute.MultiWorkerMirroredStrategy):  # ty
         if not tf.executing_eagerly() and sys._getframe(1).f_code.co_name == _ASKS_FOR_DATA:
             # How many workers have data: here this one's has come, and the others' may not have.
             self._measured = tf.compat.v1.get_default_graph()
-            with tf.control_dependencies([self._measure_wait([value])]):
+            with tf.control_dependencies([self.clock.measure([value])]):
                 value = tf.identity(value)
         return super().reduce(reduce_op, value, axis=axis)
 
@@ -65,24 +66,17 @@ class KerasMultiWorkerStrategy(tf.distribute.MultiWorkerMirroredStrategy):  # ty
             return super().run(fn, args, kwargs, options)
 
         def after_data(*fn_args: Any, **fn_kwargs: Any) -> Any:
-            with tf.control_dependencies(_tensors((fn_args, fn_kwargs))):
+            with tf.control_dependencies(find_tensors((fn_args, fn_kwargs))):
                 return fn(*fn_args, **fn_kwargs)
 
         # Twice, because ops are made in two places: in the replica's function, and around it
         # where replicas are merged to update variables.
         local = [self.experimental_local_results(leaf) for leaf in tf.nest.flatten((args, kwargs))]
-        waits = _tensors(local)
+        waits = find_tensors(local)
         if self._measured is not tf.compat.v1.get_default_graph():
-            waits = [*waits, self._measure_wait(waits)]
+            waits = [*waits, self.clock.measure(waits)]
         with tf.control_dependencies(waits):
             return super().run(after_data, args, kwargs, options)
-
-    def _measure_wait(self, data: list[Any]) -> Any:
-        """An op that adds the time from the beginning of the step until the data is here."""
-        with tf.control_dependencies(None):
-            began = tf.timestamp()  # waits for nothing
-        with tf.control_dependencies(data):
-            return self.input_wait.assign_add(tf.timestamp() - began, read_value=False)
 
     def experimental_distribute_dataset(self, dataset: Any, options: Any = None) -> Any:
         if not isinstance(dataset, tf.data.Dataset):
@@ -108,11 +102,6 @@ def _average_statistics(next_creator: Any, **options: Any) -> Any:
     if is_statistic and options.get("aggregation") in (None, tf.VariableAggregation.NONE):
         options["aggregation"] = tf.VariableAggregation.MEAN
     return next_creator(**options)
-
-
-def _tensors(structure: Any) -> list[Any]:
-    leaves = tf.nest.flatten(structure, expand_composites=True)
-    return [leaf for leaf in leaves if isinstance(leaf, tf.Tensor)]
 
 
 def make_local_dataset(dataset: Any) -> Any:
