@@ -95,13 +95,14 @@ def test_a_bad_row_is_named(
     text = str(caught.value)
     assert all(name in text for name in named), text
     assert ("in row 17 of partition 1" in text) == (parts == 2)
-    assert time.monotonic() - started < 30
+    assert time.monotonic() - started < 120  # of 600
 
 
 def test_a_dataframe_without_rows(spark: Any) -> None:
     frame = spark.range(10, numPartitions=2).where("id < 0")
-    with pytest.raises(st.DataError, match="'train' has no rows"):
-        st.run(read_all, spark=spark, data=frame, **ALONE)
+    for empty in (frame, spark.range(10, numPartitions=3).where("id < 0"), frame.limit(0)):
+        with pytest.raises(st.DataError, match="'train' has no rows"):
+            st.run(read_all, spark=spark, data=empty, **ALONE)
 
     def fit(ctx: Any) -> None:
         import keras
@@ -147,7 +148,7 @@ def test_the_function_may_end_before_its_rows(spark: Any, tmp_path: Path) -> Non
     frame = spark.range(0, 2_000_000_000, 1, 2).selectExpr("id", "id * 2 as other")
     started = time.monotonic()
     result = st.run(train, spark=spark, data=frame, **ALONE)
-    assert result.value == 10 and time.monotonic() - started < 60
+    assert result.value == 10 and time.monotonic() - started < 120
     assert not spark.sparkContext.statusTracker().getActiveJobsIds()
     assert (
         spark.range(10, numPartitions=2).mapInArrow(lambda batches: batches, "id long").count()
@@ -239,7 +240,7 @@ def test_a_run_that_waits_for_its_input_says_so(
                 # Not the first ones: Spark and TensorFlow both hold back a few.
                 while number >= 10 and not begun.exists() and time.monotonic() < deadline:
                     time.sleep(0.05)
-                time.sleep(0.01 if number < 10 else 0.4)
+                time.sleep(0.01 if number < 10 else 0.8)
                 yield batch
 
         return slowly

@@ -15,7 +15,7 @@ import pytest
 from sparktrain.data.arrow import stored_schema
 from sparktrain.data.schema import Column
 from sparktrain.data.shuffle import block_order
-from sparktrain.data.spill import SpillWriter
+from sparktrain.data.spill import SpillError, SpillWriter
 from sparktrain.data.tables import TableSpec
 from sparktrain.errors import ConfigError
 from sparktrain.trainer.feed import FedTable, Feed
@@ -224,3 +224,10 @@ def test_a_table_that_is_not_fed_is_refused(
     for part in parts:
         assert part in str(caught.value)
     assert spill.feed.find("t", 0) is spill.table
+
+
+def test_a_feed_that_cannot_be_opened_is_told_to_readers(tmp_path: Path) -> None:
+    feed = Feed([SPEC.to_dict()])
+    feed.handle({"kind": "spill", "folder": str(tmp_path / "gone")})
+    with pytest.raises(SpillError, match="FileNotFoundError"):
+        list(feed.tables["t"].blocks(0, None))

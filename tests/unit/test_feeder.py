@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import select
+import socket
 import threading
 import time
 from collections.abc import Iterable, Iterator
@@ -291,3 +293,50 @@ def test_a_feeder_that_never_started_leaves_what_others_have(root: Path) -> None
     with Node(root, TRAIN, attempt=0).feeder:
         pass
     assert (root / "part-0-0").exists()
+
+
+def test_rows_cut_off_by_spark_are_not_all_rows(tmp_path: Path) -> None:
+    """Arrow takes a closed connection for the end of the stream; a restart must not."""
+    here, there = socket.socketpair()
+    batch = pa.RecordBatch.from_pylist([make_row(1)])
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    there.sendall(sink.getvalue().to_pybytes()[:-8])  # without the end marker
+    there.close()
+    outcomes: list[Any] = []
+    told: list[str] = []
+    feeder = Feeder(
+        [TRAIN],
+        False,
+        0,
+        0,
+        tmp_path / "root",
+        lambda frame: told.append(frame["kind"]),
+        outcomes.append,
+        is_cut=lambda: bool(select.select([here], [], [], 0)[0]),
+    )
+    with feeder, here.makefile("rb") as stream:
+        feeder.start(pa.ipc.open_stream(stream), {}, ((),))
+        assert feeder._thread is not None
+        feeder._thread.join(10)
+        assert outcomes == [] and told == ["spill", "blocks"]
+        assert not list(tmp_path.rglob(MANIFEST))
+    here.close()
+
+
+def test_an_evaluator_leaves_the_spills_of_workers_alone(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    first = Node(root, TRAIN)
+    first.run([pa.RecordBatch.from_pylist([make_row(1)])])
+    first.feeder.is_kept = True
+    first.feeder.__exit__()
+    evaluator = Node(root, TRAIN, partition=1, attempt=1)
+    evaluator.run([], everywhere=(((0, 0),),))
+    assert evaluator.outcome == {"train": 0}
+    worker = Node(root, TRAIN, attempt=1)
+    worker.run([], everywhere=(((0, 0),),))
+    assert worker.rows("train") == [make_row(1)]
+    evaluator.feeder.__exit__()
+    worker.feeder.__exit__()
+    assert not list(tmp_path.iterdir())

@@ -116,3 +116,9 @@ def test_file_order_depends_on_seed_and_pass_only() -> None:
     assert len({tuple(order) for order in orders}) == 4
     assert file_order(50, 1, 0, shuffle=True) == orders[0]
     assert file_order(0, 1, 0, shuffle=True) == []
+
+
+def test_storage_options_that_cannot_travel_are_named_without_their_value() -> None:
+    with pytest.raises(st.ConfigError) as caught:
+        st.files("gs://b/x", format="parquet", storage_options={"token": object(), "project": "p"})
+    assert "'token'" in str(caught.value) and "object at" not in str(caught.value)

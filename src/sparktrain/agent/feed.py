@@ -50,6 +50,8 @@ class Feeder:
         root: Where spills of this run are on this host.
         tell: Sends a frame to the trainer.
         on_done: Called with the rows of each table when all is in, or with what went wrong.
+        is_cut: Whether Spark has closed the connection that the batches come by. Arrow cannot
+            tell that from their end.
     """
 
     def __init__(
@@ -61,6 +63,7 @@ class Feeder:
         root: Path,
         tell: Callable[[dict[str, Any]], None],
         on_done: Callable[[dict[str, int] | str], None],
+        is_cut: Callable[[], bool] = lambda: False,
     ) -> None:
         self._tables = tables
         self._is_mixed = is_mixed
@@ -69,6 +72,7 @@ class Feeder:
         self._root = root
         self._tell = tell
         self._on_done = on_done
+        self._is_cut = is_cut
         self._folder = root / "none"
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
@@ -109,9 +113,13 @@ class Feeder:
         attempts = {attempt for found in everywhere for attempt, _ in found}
         for attempt in sorted(attempts, reverse=True):
             seats = match([[part for one, part in found if one == attempt] for found in everywhere])
-            if seats is not None and self._partition < len(seats) and self._tables:
+            if seats is None or not self._tables:
+                continue
+            if self._partition < len(seats):
                 self._replay(earlier[attempt, seats[self._partition]])
-                return True
+            else:  # an evaluator: it has no rows, and must not clear away those of the others
+                self._finish({table.name: 0 for table in self._tables})
+            return True
         self._thread = threading.Thread(
             target=self._work, args=(batches,), name="sparktrain-feed", daemon=True
         )
@@ -121,7 +129,11 @@ class Feeder:
     def _replay(self, folder: Path) -> None:
         """Uses the complete spill of an earlier attempt."""
         self._folder = folder
-        entries = read_manifest(folder)
+        try:
+            entries = read_manifest(folder)
+        except (OSError, ValueError) as error:
+            self._on_done(f"the spill {folder} of an earlier attempt cannot be read: {error}")
+            return
         self._tell({"kind": "spill", "folder": str(folder)})
         for name, found in entries.items():
             for start in range(0, len(found), ENTRIES_PER_FRAME):
@@ -134,7 +146,7 @@ class Feeder:
         except (BadRowError, SpillError) as error:
             self._on_done(str(error))
         except Exception as error:
-            if not self._stopped.is_set():
+            if not self._stopped.is_set() and not self._is_cut():
                 self._on_done(f"Spark's rows could not be read: {type(error).__name__}: {error}")
         else:
             if not self._stopped.is_set():
@@ -168,6 +180,8 @@ class Feeder:
         finally:
             for writer in writers.values():
                 writer.close()
+        if self._is_cut():  # Spark ended the task: there may have been more rows
+            self._stopped.set()
         if not self._stopped.is_set():
             write_manifest(folder, self._entries)
         return rows

@@ -45,6 +45,13 @@ class Lifeline:
         for number in self._watched:
             os.close(number)
 
+    def is_gone(self) -> bool:
+        """Whether the connection is closed now."""
+        poller = select.poll()
+        for number in self._watched:
+            poller.register(number, _GONE)
+        return bool(self._watched) and bool(poller.poll(0))
+
     def _watch(self) -> None:
         poller = select.poll()
         for number in self._watched:

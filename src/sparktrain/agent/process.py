@@ -24,6 +24,8 @@ from sparktrain.wire import frames
 MAX_LINE_CHARS = 4096
 #: Lines in a failure are cut: all of it must fit one frame of the control link.
 MAX_TAIL_CHARS = 1000
+#: What a fault is told with: likewise.
+MAX_WHAT_CHARS = 4000
 #: How long a trainer may take to shut down after its work is done.
 EXIT_TIMEOUT_S = 5.0
 
@@ -170,7 +172,7 @@ class TrainerProcess:
 
     def fail(self, kind: str, what: str) -> None:
         """Ends the trainer because of a fault that the agent has found."""
-        self._fault = (kind, what)
+        self._fault = (kind, what[:MAX_WHAT_CHARS])
         self.kill()
 
     def wait(self) -> Failure | None:
@@ -249,7 +251,7 @@ class TrainerProcess:
         base: dict[str, Any] = {"node": self._node.name, "host": self._host, "tail": tail}
         if self._end_reason is not None:
             return Failure(**base, kind="ended", what=self._end_reason, is_echo=True)
-        if self._fault is not None:
+        if self._fault is not None and self._error is None:
             kind, what = self._fault
             return Failure(**base, kind=kind, what=what)
         if self._error is not None:

@@ -145,15 +145,15 @@ class Agent:
             token=spec.control.token if spec.control else "",
         )
         self._link = ControlClient(spec.control, hello, self._on_command, spec.kept_log_lines)
+        # Spark does not say why: a restart may follow.
+        self._lifeline = Lifeline(
+            lambda: self._on_command(End("Spark ended the task", may_restart=True))
+        )
         self._departure = Departure(node, spec.nodes, spec.run_id, self._link.log)
 
     def run(self) -> Iterator[bytes]:
         """Runs the node to its end; yields its summary and value, or raises NodeFailureError."""
-        with (
-            # Spark does not say why: a restart may follow.
-            Lifeline(lambda: self._on_command(End("Spark ended the task", may_restart=True))),
-            self._link,
-        ):
+        with self._lifeline, self._link:
             summary, value = self._run_trainer()
             self._link.send(Bye())
             summary["unsent_lines"], summary["dropped_lines"] = self._link.close()
@@ -176,6 +176,7 @@ class Agent:
             # Sent before the nodes meet: TensorFlow loads while they do.
             data = self._describe_data()
             trainer.send(self._make_job(len(data)), spec.function + data)
+            feeder.is_kept = self._may_restart  # until it is known how this ends
             spills = feeder.find_earlier()
             cards = self._meet(holder.getsockname()[1], list(spills))
             trainer.send({"kind": "cluster", "cluster": rendezvous.make_cluster(spec.nodes, cards)})
@@ -188,6 +189,7 @@ class Agent:
             if failure is not None:
                 feeder.is_kept = self._is_spill_kept(failure)
                 self._fail(failure)
+            feeder.is_kept = False
             self._link.send(Returned())
             self._departure.wait()
             exit_code = trainer.exit()
@@ -226,6 +228,7 @@ class Agent:
             root=find_root(local_dirs, spec.spill_dir, spec.run_id, partition),
             tell=trainer.send,
             on_done=on_done,
+            is_cut=self._lifeline.is_gone,
         )
 
     def _is_spill_kept(self, failure: Failure) -> bool:

@@ -6,6 +6,7 @@ depends on the files themselves is refused by the driver when it lists them.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from os import PathLike, fspath
@@ -117,6 +118,7 @@ def files(
     _check_signs(delimiter, quote)
     if bad_rows not in ("error", "skip"):
         raise _refuse("bad_rows", bad_rows, 'Expected "error" or "skip".')
+    _check_storage_options(storage_options)
     fields = _check_schema(format, schema, header)
     both = sorted(set(defaults or ()) & set(fill or ()))
     if both:
@@ -216,6 +218,18 @@ def _check_signs(delimiter: Any, quote: Any) -> None:
             raise _refuse(option, sign, "Expected one ASCII character that is no line end.")
     if delimiter == quote:
         raise _refuse("quote", quote, "Expected another character than the delimiter.")
+
+
+def _check_storage_options(options: Any) -> None:
+    """They travel to the trainers as JSON. Names only in the error: values may be secrets."""
+    for name, value in dict(options or {}).items():
+        try:
+            json.dumps({name: value})
+        except (TypeError, ValueError) as error:
+            raise ConfigError(
+                problem=f"files() got storage_options[{name!r}] of type {type(value).__name__}.",
+                advice="Expected plain values: text, numbers, lists and dicts of them.",
+            ) from error
 
 
 def _check_schema(format: str, schema: Any, header: bool) -> tuple[Mapping[str, Any], ...] | None:

@@ -151,7 +151,12 @@ class Launch:
             return job.answers()
         left = self._plan.max_restarts - attempt
         on_error = self._plan.settings.restart_on_error
-        may_restart = cause is None or state.may_restart(cause, left, on_error)
+        text = str(job.error) if job.error is not None else ""
+        likely = cause or find_failure(text)
+        if likely is not None:
+            may_restart = state.may_restart(likely, left, on_error)
+        else:  # an error of Spark itself does not restart
+            may_restart = left > 0 and (not text or state.is_lost_executor(text))
         self._end(job, "another node failed", may_restart)
         nodes = monitor.snapshot.nodes
         self._check_empty([nodes[node.name].fed for node in self._plan.workers])
@@ -233,6 +238,9 @@ class Launch:
         return cause
 
     def _make_outcome(self, answers: list[Answer], attempt: int) -> Outcome:
+        if not answers and self._plan.stage.tables:
+            # Of a DataFrame that it knows to be empty, Spark makes a stage without tasks.
+            raise failures.make_empty(self._plan.stage.tables[0].name, self._plan)
         if len(answers) != len(self._plan.nodes):
             raise LaunchError(
                 problem=f"Spark handed back {len(answers)} of {len(self._plan.nodes)} nodes.",

@@ -106,9 +106,9 @@ def _describe(error: BaseException, num_workers: int) -> dict[str, Any]:
         "is_echo": num_workers > 1 and _is_echo(error),
     }
     if isinstance(error, (BadFileError, BadRowError, SpillError)):
-        frame.update(what_kind="data", what=str(error).rstrip("."))
+        frame.update(what_kind="data", what=_shorten(str(error).rstrip("."), 2000))
     elif isinstance(error, _ResultError):
-        frame.update(what_kind="result", what=str(error))
+        frame.update(what_kind="result", what=_shorten(str(error), 2000))
     elif isinstance(error, SystemExit):
         code = int(error.code if isinstance(error.code, int) else error.code is not None)
         frame.update(

@@ -11,7 +11,8 @@ class StepClock:
     """Adds up the seconds. The cost is two small ops a step."""
 
     def __init__(self) -> None:
-        self._seconds = tf.Variable(0.0, dtype=tf.float64, trainable=False)
+        with tf.device("CPU:0"):
+            self._seconds = tf.Variable(0.0, dtype=tf.float64, trainable=False)
 
     @property
     def seconds(self) -> float:

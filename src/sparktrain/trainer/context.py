@@ -92,6 +92,7 @@ class Context:
 
         self._strategy = KerasMultiWorkerStrategy()
         self.meter.clock = self._strategy.clock
+        self.meter.make_counter()  # outside of any scope, which would make it a mirrored variable
         keras = sys.modules.get("keras")  # absent where the user asked for tf_keras
         message = check_version(keras.__version__) if keras is not None else None
         if message is not None:

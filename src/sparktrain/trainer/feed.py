@@ -22,7 +22,7 @@ from sparktrain.data.order import file_order
 from sparktrain.data.schema import Column
 from sparktrain.data.shards import Shard
 from sparktrain.data.shuffle import block_order
-from sparktrain.data.spill import Entry, SpillReader
+from sparktrain.data.spill import Entry, SpillError, SpillReader
 from sparktrain.data.tables import TableSpec
 from sparktrain.errors import ConfigError
 
@@ -38,6 +38,14 @@ class Feed:
         self.tables: dict[str, FedTable | FileTable] = {**self._fed, **self._files}
 
     def handle(self, frame: Mapping[str, Any]) -> None:
+        """Takes in a frame. What goes wrong is told to whoever reads: nobody waits for ever."""
+        try:
+            self._handle(frame)
+        except Exception as error:
+            for table in self._fed.values():
+                table.fail(f"the feed cannot be read: {type(error).__name__}: {error}")
+
+    def _handle(self, frame: Mapping[str, Any]) -> None:
         kind = frame.get("kind")
         if kind == "spill":
             for name, table in self._fed.items():
@@ -137,6 +145,7 @@ class FedTable:
         self._entries: list[Entry] = []
         self._reader: SpillReader | None = None
         self._is_complete = False
+        self._fault: str | None = None
         self._is_closed = False
         self._num_read = 0
         self._has_been_read = False
@@ -154,6 +163,11 @@ class FedTable:
     def add(self, entries: list[Entry]) -> None:
         with self._changed:
             self._entries += entries
+            self._changed.notify_all()
+
+    def fail(self, what: str) -> None:
+        with self._changed:
+            self._fault = what
             self._changed.notify_all()
 
     def finish(self) -> None:
@@ -188,6 +202,8 @@ class FedTable:
         """Whether there is a block of that number, now or later."""
         with self._changed:
             while not (number < len(self._entries) or self._is_complete or self._is_closed):
+                if self._fault is not None:
+                    raise SpillError(self._fault)
                 self._changed.wait()
             return number < len(self._entries) and not self._is_closed
 

@@ -37,7 +37,8 @@ class FeedMeter:
         import tensorflow as tf
 
         if self._counted is None:
-            self._counted = tf.Variable([0, 0], dtype=tf.int64, trainable=False)
+            with tf.device("CPU:0"):  # where tf.data works
+                self._counted = tf.Variable([0, 0], dtype=tf.int64, trainable=False)
         counted = self._counted
 
         def count(serialized: Any) -> Any:
