@@ -140,12 +140,18 @@ def test_asking_for_what_is_not_there(spark: Any) -> None:
 
 
 def test_the_function_may_end_before_its_rows(spark: Any, tmp_path: Path) -> None:
-    """More rows than anybody wants: the run ends with the function, not with the rows."""
+    """The function's work is over; Spark still hands the rest of its rows to nobody."""
 
     def train(ctx: Any) -> int:
         return len(next(iter(ctx.dataset(batch_size=10)))["id"])
 
-    frame = spark.range(0, 2_000_000_000, 1, 2).selectExpr("id", "id * 2 as other")
+    def slowly(batches: Any) -> Any:
+        for batch in batches:
+            time.sleep(0.5)
+            yield batch
+
+    # 20 batches for each of the two workers.
+    frame = spark.range(0, 400_000, 1, 2).mapInArrow(slowly, "id long")
     started = time.monotonic()
     result = st.run(train, spark=spark, data=frame, **ALONE)
     assert result.value == 10 and time.monotonic() - started < 120
