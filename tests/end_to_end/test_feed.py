@@ -23,6 +23,8 @@ cloudpickle.register_pickle_by_value(cases)
 cloudpickle.register_pickle_by_value(feed_cases)
 
 NEAR = 1e-5
+#: Some tests wait for several runs that load TensorFlow.
+pytestmark = pytest.mark.timeout(400)
 
 
 def make_frame(spark: Any, num_rows: int = cases.NUM_ROWS, num_partitions: int = 2) -> Any:

@@ -13,6 +13,8 @@ import pytest
 import sparktrain as st
 
 ALONE: dict[str, Any] = {"distribution": "none", "progress": False, "num_workers": 2}
+#: Some tests wait for several runs that load TensorFlow.
+pytestmark = pytest.mark.timeout(400)
 
 
 def read_all(ctx: Any) -> int:

@@ -17,6 +17,10 @@ import keras_checks as checks
 cloudpickle.register_pickle_by_value(cases)
 
 
+#: The first test waits for all cases, on one worker and on two: two minutes on two quiet cores.
+pytestmark = pytest.mark.timeout(600)
+
+
 @pytest.fixture(scope="module")
 def results(spark_session: Any, tmp_path_factory: pytest.TempPathFactory) -> checks.Results:
     return checks.collect(spark_session, tmp_path_factory.mktemp("keras"))
