@@ -12,8 +12,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from sparktrain.data.arrow import BadRowError, Place, Ragged, make_block, stored_schema, to_numpy
+from sparktrain.data.arrow import make_block, stored_schema
+from sparktrain.data.faults import BadRowError, Place
 from sparktrain.data.schema import Column
+from sparktrain.data.views import Ragged, to_numpy
 
 PLACE = Place("t", partition=3, first_row=1000)
 DAY = 86_400_000_000

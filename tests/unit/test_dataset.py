@@ -14,7 +14,8 @@ import pyarrow as pa
 import pytest
 import tensorflow as tf
 
-from sparktrain.data.arrow import Place, make_block
+from sparktrain.data.arrow import make_block
+from sparktrain.data.faults import Place
 from sparktrain.data.schema import TYPES, Column
 from sparktrain.data.spill import SpillWriter
 from sparktrain.data.tables import TableSpec

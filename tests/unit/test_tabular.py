@@ -22,12 +22,13 @@ import pytest
 import sparktrain as st
 from sparktrain.data import csv_file, tabular
 from sparktrain.data.ahead import read_ahead
-from sparktrain.data.arrow import BadFileError, BadRowError, to_numpy
 from sparktrain.data.csv_file import Tally
+from sparktrain.data.faults import BadFileError, BadRowError
 from sparktrain.data.fields import find_columns
 from sparktrain.data.files import Files
 from sparktrain.data.shards import list_files, split
 from sparktrain.data.tabular import read_blocks
+from sparktrain.data.views import to_numpy
 
 
 def read_worker(files: Files, num_workers: int = 1, worker: int = 0, **options: Any) -> list[Any]:

@@ -18,7 +18,7 @@ import pytest
 import tensorflow as tf
 
 import sparktrain as st
-from sparktrain.data.arrow import BadFileError, BadRowError
+from sparktrain.data.faults import BadFileError, BadRowError
 from sparktrain.data.fields import find_columns
 from sparktrain.data.files import Files
 from sparktrain.data.order import file_order

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from sparktrain.data.arrow import BadRowError, Place, make_block, stored_schema
+from sparktrain.data.arrow import make_block, stored_schema
+from sparktrain.data.faults import BadRowError, Place
 from sparktrain.data.spill import (
     Entry,
     SpillError,

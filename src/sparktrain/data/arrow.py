@@ -1,20 +1,21 @@
-"""From Spark's record batches to stored blocks, and from stored blocks to numpy.
+"""From Spark's record batches to stored blocks.
 
 A block is a record batch in which nothing is left to decide: nulls are filled, lengths are
 checked, dense columns are fixed-size lists of their values. It is made once, by the agent, so
-that a bad row is found where it comes in; the trainer only looks at its buffers.
+that a bad row is found where it comes in; the trainer only looks at its buffers (views.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sparktrain.data.faults import Place
 from sparktrain.data.schema import MASK_SUFFIX, Column
 
 _STORED: dict[str, pa.DataType] = {
@@ -26,29 +27,6 @@ _STORED: dict[str, pa.DataType] = {
         for name in ("uint8", "int8", "int16", "int32", "int64", "float32", "float64")
     },
 }
-
-
-class BadRowError(Exception):
-    """A value that does not fit its column; the text names column, row and partition."""
-
-
-class BadFileError(Exception):
-    """A file that cannot be read; the text names it and says what to do."""
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where a batch comes from, for errors."""
-
-    table: str
-    partition: int
-    first_row: int
-
-    def refuse(self, column: Column, row: int, problem: str, advice: str) -> BadRowError:
-        return BadRowError(
-            f"column {column.name!r} of {self.table!r} {problem} in row {self.first_row + row} of"
-            f" partition {self.partition} (both count from 0). {advice}"
-        )
 
 
 def stored_schema(columns: Sequence[Column]) -> pa.Schema:
@@ -372,47 +350,3 @@ def _bytes_of(array: pa.Array) -> np.ndarray[Any, Any]:
 
 def _to_fixed(values: pa.Array, size: int) -> pa.Array:
     return pa.FixedSizeListArray.from_arrays(values, size)
-
-
-@dataclass(frozen=True)
-class Ragged:
-    """Rows of varying lengths: the values, and the splits of each level from the outside in."""
-
-    values: np.ndarray[Any, Any]
-    splits: tuple[np.ndarray[Any, Any], ...]
-
-
-def to_numpy(block: pa.RecordBatch, columns: Sequence[Column]) -> dict[str, Any]:
-    """The columns of a block by name: arrays that look at its buffers, or Ragged."""
-    found: dict[str, Any] = {}
-    for name, values, column in _iterate(block, columns):
-        if column is None:
-            found[name] = values.to_numpy().view(np.bool_)
-        elif column.shape and column.is_dense:
-            flat = _view(values.flatten(), column.dtype)
-            found[name] = flat.reshape(len(values), *column.shape)
-        elif column.shape:
-            splits = []
-            while pa.types.is_large_list(values.type):
-                offsets = values.offsets.to_numpy()
-                splits.append(offsets - offsets[0])
-                values = values.flatten()
-            found[name] = Ragged(_view(values, column.dtype), tuple(splits))
-        else:
-            found[name] = _view(values, column.dtype)
-    return found
-
-
-def _iterate(
-    block: pa.RecordBatch, columns: Sequence[Column]
-) -> Iterator[tuple[str, pa.Array, Column | None]]:
-    for column in columns:
-        yield column.name, block.column(column.name), column
-        if column.is_masked:
-            name = column.name + MASK_SUFFIX
-            yield name, block.column(name), None
-
-
-def _view(array: pa.Array, dtype: str) -> np.ndarray[Any, Any]:
-    values: np.ndarray[Any, Any] = array.to_numpy(zero_copy_only=dtype != "string")
-    return values.view(np.bool_) if dtype == "bool" else values

@@ -20,7 +20,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.csv as pacsv
 
-from sparktrain.data.arrow import BadFileError, BadRowError, Place, make_block, stored_schema
+from sparktrain.data.arrow import make_block, stored_schema
+from sparktrain.data.faults import BadFileError, BadRowError, Place
 from sparktrain.data.files import ReadOptions
 from sparktrain.data.parquet_file import ARROW_TYPES, spark_type
 from sparktrain.data.schema import Column

@@ -11,7 +11,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from sparktrain.data.arrow import BadFileError, BadRowError, Place, make_block
+from sparktrain.data.arrow import make_block
+from sparktrain.data.faults import BadFileError, BadRowError, Place
 from sparktrain.data.schema import Column
 from sparktrain.data.shards import Shard
 

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import PurePosixPath
 from typing import IO, Any, cast
 
-from sparktrain.data.arrow import BadFileError, BadRowError
+from sparktrain.data.faults import BadFileError, BadRowError
 from sparktrain.errors import ConfigError
 
 #: Extension -> compression. Hadoop's .deflate is zlib's format too.

@@ -12,7 +12,7 @@ import sys
 import traceback
 from typing import Any
 
-from sparktrain.data.arrow import BadFileError, BadRowError
+from sparktrain.data.faults import BadFileError, BadRowError
 from sparktrain.data.spill import SpillError
 from sparktrain.spec import NodeSpec, make_tf_config
 from sparktrain.trainer.context import Context

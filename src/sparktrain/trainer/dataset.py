@@ -10,10 +10,10 @@ from typing import Any, Protocol
 import pyarrow as pa
 import tensorflow as tf
 
-from sparktrain.data.arrow import Ragged, to_numpy
 from sparktrain.data.batches import cut
 from sparktrain.data.schema import MASK_SUFFIX, Column
 from sparktrain.data.shuffle import shuffle_window
+from sparktrain.data.views import Ragged, to_numpy
 from sparktrain.errors import ConfigError
 from sparktrain.trainer.feed import FileTable
 from sparktrain.trainer.meter import FeedMeter

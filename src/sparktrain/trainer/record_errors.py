@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import tensorflow as tf
 
-from sparktrain.data.arrow import BadFileError, BadRowError
+from sparktrain.data.faults import BadFileError, BadRowError
 from sparktrain.data.files import ReadOptions
 from sparktrain.data.records import find_damage
 from sparktrain.data.shards import Shard

@@ -1,0 +1,30 @@
+"""What can be wrong with data, named where it is found: the file, or the row of a partition."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sparktrain.data.schema import Column
+
+
+class BadRowError(Exception):
+    """A value that does not fit its column; the text names column, row and partition."""
+
+
+class BadFileError(Exception):
+    """A file that cannot be read; the text names it and says what to do."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a batch comes from, for errors."""
+
+    table: str
+    partition: int
+    first_row: int
+
+    def refuse(self, column: Column, row: int, problem: str, advice: str) -> BadRowError:
+        return BadRowError(
+            f"column {column.name!r} of {self.table!r} {problem} in row {self.first_row + row} of"
+            f" partition {self.partition} (both count from 0). {advice}"
+        )
