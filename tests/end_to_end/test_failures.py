@@ -226,6 +226,7 @@ def test_ctrl_c_in_the_driver(spark: Any, tmp_path: Path) -> None:
         Path(ctx.args["up"], f"up-{ctx.rank}").touch()
         while not ctx.should_stop:
             time.sleep(0.05)
+        time.sleep(1)  # long after Spark's own handler would have cancelled the job
         print("asked to stop")
         time.sleep(600)
 
@@ -235,6 +236,7 @@ def test_ctrl_c_in_the_driver(spark: Any, tmp_path: Path) -> None:
             time.sleep(0.05)
         os.kill(os.getpid(), signal.SIGINT)
 
+    handler = signal.getsignal(signal.SIGINT)
     thread = threading.Thread(target=interrupt)
     thread.start()
     try:
@@ -245,10 +247,12 @@ def test_ctrl_c_in_the_driver(spark: Any, tmp_path: Path) -> None:
                 spark=spark,
                 run_dir=tmp_path,
                 args={"up": str(tmp_path)},
+                stop_grace_s=6,
                 **ALONE,
             )
     finally:
         thread.join()
+    assert signal.getsignal(signal.SIGINT) is handler
     assert "asked to stop" in (tmp_path / "logs/chief-0.log").read_text()
     # The session is still of use.
     assert st.run(lambda ctx: ctx.rank, num_workers=2, spark=spark, **ALONE).value == 0

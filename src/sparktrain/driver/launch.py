@@ -14,6 +14,7 @@ from sparktrain.agent.task import find_failure
 from sparktrain.driver import failures, spark_facts, state
 from sparktrain.driver.advice import describe_input
 from sparktrain.driver.display import Display, make_display
+from sparktrain.driver.interrupt import holding_back_spark
 from sparktrain.driver.job import Answer, BarrierJob
 from sparktrain.driver.monitor import Monitor
 from sparktrain.driver.plan import Plan, check_slots
@@ -59,6 +60,7 @@ def launch(spark: SparkSession, plan: Plan) -> Outcome:
         RunRecord(plan) as record,
         Monitor(plan, record, bind, told) as monitor,
         make_display(plan) as display,
+        holding_back_spark(),
     ):
         try:
             outcome = Launch(spark, plan, record, monitor, display).run()
