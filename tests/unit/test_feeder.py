@@ -17,7 +17,8 @@ import pytest
 from sparktrain.agent import feed
 from sparktrain.agent.feed import STRUCT_COLUMN, TABLE_COLUMN, Feeder
 from sparktrain.data.schema import Column
-from sparktrain.data.spill import MANIFEST, Entry, write_manifest
+from sparktrain.data.spill import Entry
+from sparktrain.data.spill_folders import MANIFEST, write_manifest
 from sparktrain.data.tables import TableSpec
 from sparktrain.trainer.feed import Feed
 from sparktrain.wire import frames

@@ -10,10 +10,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from sparktrain.data.spill import (
+from sparktrain.data.spill import Entry, SpillWriter
+from sparktrain.data.spill_folders import (
     MANIFEST,
-    Entry,
-    SpillWriter,
     find_complete,
     find_root,
     make_folder,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -12,12 +13,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from sparktrain.agent.handover import Handover
+from sparktrain.agent.memory import keeping_memory
+from sparktrain.data.ahead import read_ahead
 from sparktrain.data.arrow import make_block, stored_schema
 from sparktrain.data.faults import BadRowError, Place
-from sparktrain.data.spill import (
-    Entry,
-    SpillError,
-    SpillWriter,
+from sparktrain.data.spill import SpillError
+from sparktrain.data.spill_folders import (
     find_complete,
     make_folder,
     match,
@@ -26,19 +28,19 @@ from sparktrain.data.spill import (
     write_manifest,
 )
 from sparktrain.data.tables import TableSpec
+from sparktrain.data.trays import BLOCK_BYTES, Trays
 
 #: The column that says which table a row is of, where several share a stage.
 TABLE_COLUMN = "sparktrain_table"
 #: Columns of the tables themselves in such a stage, one struct each.
 STRUCT_COLUMN = "sparktrain_rows_{}"
 
-
 #: How long to wait for a batch that is on its way when the feed ends early.
 JOIN_S = 5.0
 #: A frame has a limit, a table has none.
 ENTRIES_PER_FRAME = 1000
 #: Blocks are cut to this size: a batch of Spark's may be very large.
-MAX_BLOCK_BYTES = 16 * 1024 * 1024
+MAX_BLOCK_BYTES = BLOCK_BYTES
 
 
 class Feeder:
@@ -53,6 +55,7 @@ class Feeder:
         on_done: Called with the rows of each table when all is in, or with what went wrong.
         is_cut: Whether Spark has closed the connection that the batches come by. Arrow cannot
             tell that from their end.
+        trays: By which fresh blocks are handed over; None has the trainer read the spill.
     """
 
     def __init__(
@@ -65,6 +68,7 @@ class Feeder:
         tell: Callable[[dict[str, Any]], None],
         on_done: Callable[[dict[str, int] | str], None],
         is_cut: Callable[[], bool] = lambda: False,
+        trays: Trays | None = None,
     ) -> None:
         self._tables = tables
         self._is_mixed = is_mixed
@@ -74,10 +78,10 @@ class Feeder:
         self._tell = tell
         self._on_done = on_done
         self._is_cut = is_cut
+        self._trays = trays
         self._folder = root / "none"
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
-        self._entries: dict[str, list[Entry]] = {table.name: [] for table in tables}
         #: Whether the spill stays for a restart.
         self.is_kept = False
 
@@ -87,6 +91,8 @@ class Feeder:
     def __exit__(self, *exc: object) -> None:
         """Ends the feed behind the batch that is on its way, and removes the spill."""
         self._stopped.set()
+        if self._trays is not None:
+            self._trays.ask()  # nobody ever will, but nobody shall wait for it either
         if self._thread is not None:
             self._thread.join(JOIN_S)
         if not self.is_kept:
@@ -138,12 +144,14 @@ class Feeder:
         self._tell({"kind": "spill", "folder": str(folder)})
         for name, found in entries.items():
             for start in range(0, len(found), ENTRIES_PER_FRAME):
-                self._tell(_describe(name, found[start : start + ENTRIES_PER_FRAME]))
+                some = [asdict(entry) for entry in found[start : start + ENTRIES_PER_FRAME]]
+                self._tell({"kind": "blocks", "table": name, "entries": some})
         self._finish({name: sum(e.rows for e in found) for name, found in entries.items()})
 
     def _work(self, batches: Iterable[pa.RecordBatch]) -> None:
         try:
-            rows = self._feed(batches)
+            with keeping_memory():
+                rows = self._feed(batches)
         except (BadRowError, SpillError) as error:
             self._on_done(str(error))
         except Exception as error:
@@ -161,30 +169,24 @@ class Feeder:
     def _feed(self, batches: Iterable[pa.RecordBatch]) -> dict[str, int]:
         remove_folders(self._root, self._attempt)  # of attempts that cannot be used
         folder = self._folder = make_folder(self._root, self._partition, self._attempt)
-        writers = {
-            table.name: SpillWriter(folder / f"{table.name}.arrow", stored_schema(table.columns))
-            for table in self._tables
-        }
-        self._tell({"kind": "spill", "folder": str(folder)})
+        schemas = {table.name: stored_schema(table.columns) for table in self._tables}
         rows = {table.name: 0 for table in self._tables}
-        try:
-            for batch in batches:
-                if self._stopped.is_set():
-                    break
-                for table, part in self._split(batch):
-                    place = Place(table.name, self._partition, rows[table.name])
-                    block = make_block(part, table.columns, place)
-                    entry = writers[table.name].append(block)
-                    self._entries[table.name].append(entry)
-                    rows[table.name] += entry.rows
-                    self._tell(_describe(table.name, [entry]))
-        finally:
-            for writer in writers.values():
-                writer.close()
-        if self._is_cut():  # Spark ended the task: there may have been more rows
-            self._stopped.set()
-        if not self._stopped.is_set():
-            write_manifest(folder, self._entries)
+        with Handover(folder, schemas, self._tell, self._trays) as handover:
+            self._tell({"kind": "spill", "folder": str(folder)})
+            # The next batch is on its way from Spark while one is handed over.
+            with closing(read_ahead(batches)) as ahead:
+                for batch in ahead:
+                    if self._stopped.is_set():
+                        break
+                    for table, part in self._split(batch):
+                        place = Place(table.name, self._partition, rows[table.name])
+                        rows[table.name] += part.num_rows
+                        handover.put(table.name, make_block(part, table.columns, place))
+            if self._is_cut():  # Spark ended the task: there may have been more rows
+                self._stopped.set()
+            if not self._stopped.is_set():
+                handover.finish()
+                write_manifest(folder, handover.entries)
         return rows
 
     def _split(self, batch: pa.RecordBatch) -> Iterator[tuple[TableSpec, pa.RecordBatch]]:
@@ -208,7 +210,3 @@ def _cut(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     step = max(int(batch.num_rows * MAX_BLOCK_BYTES / max(batch.nbytes, 1)), 1)
     for start in range(0, batch.num_rows, step):
         yield batch.slice(start, step)
-
-
-def _describe(table: str, entries: Sequence[Entry]) -> dict[str, Any]:
-    return {"kind": "blocks", "table": table, "entries": [asdict(entry) for entry in entries]}

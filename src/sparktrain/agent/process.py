@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -83,7 +83,8 @@ class TrainerProcess:
         node, host: Who this is, for failures.
         env: The environment of the process.
         on_line: Called with each line of output, in a thread of this class.
-        on_frame: Called with each progress, report or export frame, likewise.
+        on_frame: Called with each frame that is not about the function's end, likewise.
+        inherited: File descriptors for the process, under their own numbers.
     """
 
     def __init__(
@@ -93,7 +94,9 @@ class TrainerProcess:
         env: Mapping[str, str],
         on_line: Callable[[str], None],
         on_frame: Callable[[dict[str, Any]], None],
+        inherited: Sequence[int] = (),
     ) -> None:
+        self._inherited = inherited
         self._node = node
         self._host = host
         self._env = env
@@ -121,7 +124,7 @@ class TrainerProcess:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
-                pass_fds=[theirs.fileno(), watched],
+                pass_fds=[theirs.fileno(), watched, *self._inherited],
                 env=dict(self._env),
                 start_new_session=True,
             )

@@ -15,6 +15,7 @@ import sys
 import time
 import zlib
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,7 +30,8 @@ from sparktrain.agent.process import (
     is_sparks_own,
     make_environment,
 )
-from sparktrain.data.spill import find_root
+from sparktrain.data.spill_folders import find_root
+from sparktrain.data.trays import Trays
 from sparktrain.spec import Failure, NodeSpec, RunSpec
 from sparktrain.wire.client import ControlClient
 from sparktrain.wire.messages import (
@@ -137,6 +139,7 @@ class Agent:
         self._feed: dict[str, Any] | None = None
         self._may_restart = spec.may_restart
         self._trainer: TrainerProcess | None = None
+        self._trays: Trays | None = None
         self._ended: str | None = None
         hello = Hello(
             node=node.name,
@@ -167,7 +170,15 @@ class Agent:
         with (
             rendezvous.reserve_port() as holder,
             self._departure,
-            TrainerProcess(self._node, self._host, env, self._link.log, self._on_frame) as trainer,
+            self._make_trays() as self._trays,
+            TrainerProcess(
+                self._node,
+                self._host,
+                env,
+                self._link.log,
+                self._on_frame,
+                inherited=[self._trays.descriptor] if self._trays is not None else [],
+            ) as trainer,
             self._make_feeder(trainer) as feeder,
         ):
             self._trainer = trainer
@@ -209,6 +220,11 @@ class Agent:
         }
         return summary, value if is_first else b""
 
+    def _make_trays(self) -> AbstractContextManager[Trays | None]:
+        # Memory without a name is Linux' own; elsewhere all blocks are read from the spill.
+        is_fed = bool(self._spec.tables) and self._node.rank is not None
+        return Trays() if is_fed and hasattr(os, "memfd_create") else nullcontext()
+
     def _make_feeder(self, trainer: TrainerProcess) -> Feeder:
         spec, partition = self._spec, self._context.partitionId()
         local_dirs = os.environ.get("SPARK_LOCAL_DIRS", "")
@@ -229,6 +245,7 @@ class Agent:
             tell=trainer.send,
             on_done=on_done,
             is_cut=self._lifeline.is_gone,
+            trays=self._trays,
         )
 
     def _is_spill_kept(self, failure: Failure) -> bool:
@@ -257,6 +274,7 @@ class Agent:
             "python_path": list(dict.fromkeys([*mine, *spec.python_path])),
             "function_bytes": len(spec.function),
             "data_bytes": data_bytes,
+            "trays": self._trays.describe() if self._trays is not None else None,
         }
 
     def _meet(self, port: int, spilled: Sequence[Sequence[int]]) -> list[rendezvous.NodeCard]:
@@ -298,6 +316,10 @@ class Agent:
         """A frame from the trainer: remember what the result needs, pass on the rest."""
         if values.get("kind") == "export":
             self._model_path = str(values["path"])
+            return
+        if values.get("kind") == "ask" and self._trays is not None:
+            self._trays.free(values["freed"])
+            self._trays.ask()
             return
         if values.get("kind") == "feed":
             self._feed = {name: value for name, value in values.items() if name != "kind"}

@@ -14,6 +14,7 @@ from typing import Any
 
 from sparktrain.data.faults import BadFileError, BadRowError
 from sparktrain.data.spill import SpillError
+from sparktrain.data.trays import TrayReader
 from sparktrain.spec import NodeSpec, make_tf_config
 from sparktrain.trainer.context import Context
 from sparktrain.trainer.feed import Feed
@@ -47,6 +48,7 @@ def _call(link: AgentLink, job: dict[str, Any], data: dict[str, Any], function: 
         import tensorflow  # noqa: F401 (loads while the nodes still meet)
     cluster = link.receive_cluster()
     node = NodeSpec(job["role"], job["index"])
+    trays = TrayReader(job["trays"]) if job["trays"] is not None else None
     os.environ["TF_CONFIG"] = json.dumps(make_tf_config(node, cluster))
     context = Context(
         node=node,
@@ -56,7 +58,7 @@ def _call(link: AgentLink, job: dict[str, Any], data: dict[str, Any], function: 
         run_dir=job["run_dir"],
         link=link,
         distributed=job["needs_strategy"] and node.rank is not None,
-        feed=Feed(data["fed"], data["files"]),
+        feed=Feed(data["fed"], data["files"], trays, link.send),
     )
     link.watch(context.feed.handle)
     context.prepare()

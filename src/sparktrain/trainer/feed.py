@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,24 +16,38 @@ from typing import Any
 
 import pyarrow as pa
 
-from sparktrain.data.arrow import stored_schema
 from sparktrain.data.files import ReadOptions
 from sparktrain.data.order import file_order
 from sparktrain.data.schema import Column
 from sparktrain.data.shards import Shard
 from sparktrain.data.shuffle import block_order
-from sparktrain.data.spill import Entry, SpillError, SpillReader
+from sparktrain.data.spill import PAGE_BYTES, Entry, SpillError, SpillReader, read_block
 from sparktrain.data.tables import TableSpec
+from sparktrain.data.trays import TrayReader
 from sparktrain.errors import ConfigError
 
 
 class Feed:
-    """All tables of a node; frames of the agent go to handle()."""
+    """All tables of a node; frames of the agent go to handle().
+
+    Args:
+        fed, files: What Spark feeds, and what is read from files.
+        trays: On which fresh blocks come; None if all are in the spill only.
+        tell: Sends a frame to the agent.
+    """
 
     def __init__(
-        self, fed: Sequence[Mapping[str, Any]], files: Sequence[Mapping[str, Any]] = ()
+        self,
+        fed: Sequence[Mapping[str, Any]],
+        files: Sequence[Mapping[str, Any]] = (),
+        trays: TrayReader | None = None,
+        tell: Callable[[dict[str, Any]], None] = lambda _: None,
     ) -> None:
-        self._fed = {spec.name: FedTable(spec) for spec in map(TableSpec.from_dict, fed)}
+        self._trays = trays
+        self._tell = tell
+        self._has_asked = False
+        specs = map(TableSpec.from_dict, fed)
+        self._fed = {spec.name: FedTable(spec, trays, self._ask) for spec in specs}
         self._files = {values["name"]: FileTable.from_dict(values) for values in files}
         self.tables: dict[str, FedTable | FileTable] = {**self._fed, **self._files}
 
@@ -51,10 +65,20 @@ class Feed:
             for name, table in self._fed.items():
                 table.open(Path(frame["folder"]) / f"{name}.arrow")
         elif kind == "blocks":
-            self._fed[frame["table"]].add([Entry(**entry) for entry in frame["entries"]])
+            entries = [Entry(**entry) for entry in frame["entries"]]
+            self._fed[frame["table"]].add(entries, frame.get("tray"))
+        elif kind == "stored":
+            self._fed[frame["table"]].note_stored(frame["block"])
         elif kind == "fed":
             for table in self._fed.values():
                 table.finish()
+
+    def _ask(self) -> None:
+        """Tells the agent that somebody reads, and returns what trays nobody looks at any more."""
+        freed = self._trays.take_freed() if self._trays is not None else []
+        if freed or not self._has_asked:
+            self._has_asked = True
+            self._tell({"kind": "ask", "freed": freed})
 
     @contextmanager
     def explaining(self) -> Iterator[None]:
@@ -138,11 +162,21 @@ class FileTable:
 class FedTable:
     """One table that Spark feeds."""
 
-    def __init__(self, spec: TableSpec) -> None:
+    def __init__(
+        self,
+        spec: TableSpec,
+        trays: TrayReader | None = None,
+        ask: Callable[[], None] = lambda: None,
+    ) -> None:
         self.columns: Sequence[Column] = spec.columns
-        self._schema = stored_schema(spec.columns)
+        self._trays = trays
+        self._ask = ask
         self._changed = threading.Condition()
         self._entries: list[Entry] = []
+        #: Block -> the tray it lies on, until somebody takes it.
+        self._handed: dict[int, int] = {}
+        #: Blocks that are not in the file yet.
+        self._unstored: set[int] = set()
         self._reader: SpillReader | None = None
         self._is_complete = False
         self._fault: str | None = None
@@ -157,12 +191,20 @@ class FedTable:
 
     def open(self, path: Path) -> None:
         with self._changed:
-            self._reader = SpillReader(path, self._schema)
+            self._reader = SpillReader(path)
             self._changed.notify_all()
 
-    def add(self, entries: list[Entry]) -> None:
+    def add(self, entries: list[Entry], tray: int | None = None) -> None:
         with self._changed:
+            if tray is not None:
+                self._handed[len(self._entries)] = tray
+                self._unstored.add(len(self._entries))
             self._entries += entries
+            self._changed.notify_all()
+
+    def note_stored(self, number: int) -> None:
+        with self._changed:
+            self._unstored.discard(number)
             self._changed.notify_all()
 
     def fail(self, what: str) -> None:
@@ -200,6 +242,7 @@ class FedTable:
 
     def _wait_for(self, number: int) -> bool:
         """Whether there is a block of that number, now or later."""
+        self._ask()
         with self._changed:
             while not (number < len(self._entries) or self._is_complete or self._is_closed):
                 if self._fault is not None:
@@ -210,4 +253,13 @@ class FedTable:
     def _read(self, number: int) -> pa.RecordBatch:
         if self._reader is None:
             raise RuntimeError("a block is known before its file")
-        return self._reader.read(self._entries[number])
+        entry = self._entries[number]
+        with self._changed:
+            tray = self._handed.pop(number, None)  # the first to come takes it
+            while tray is None and number in self._unstored and not self._is_closed:
+                if self._fault is not None:
+                    raise SpillError(self._fault)
+                self._changed.wait()
+        if tray is None or self._trays is None:
+            return self._reader.read(entry)
+        return read_block(self._trays.lend(tray, entry.offset % PAGE_BYTES, entry.size))
