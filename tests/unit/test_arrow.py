@@ -170,6 +170,16 @@ def test_decimals_become_the_nearest_number(precision: int, scale: int) -> None:
     assert convert(array.slice(400), col("decimal", fill=0.0)).tolist()[0] == float(given[400])
 
 
+@pytest.mark.parametrize("scale", [0, 1, 18, 22, 23, 37])
+def test_decimals_at_the_edges_of_what_a_number_can_hold(scale: int) -> None:
+    edges = [0, 1, 3, 2**53 - 1, 2**53, 2**53 + 1, 2**63 - 1, 2**63, 2**64, 2**64 + 1, 10**37]
+    for edge in (*edges, *(-edge for edge in edges)):
+        given = [Decimal(one).scaleb(-scale, Context(prec=60)) for one in (edge, 1)]
+        array = pa.array([given[0], None, given[1]], pa.decimal128(38, scale))
+        found = convert(array, col("decimal", fill=0.25))
+        assert found.tolist() == [float(given[0]), 0.25, float(given[1])]
+
+
 @pytest.mark.parametrize(("column", "kind", "given", "expected"), CASES)
 def test_a_null_names_its_row_and_partition(
     column: Column, kind: pa.DataType, given: list[Any], expected: list[Any]

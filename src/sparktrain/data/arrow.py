@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sparktrain.data.decimals import round_decimals
 from sparktrain.data.faults import Place
 from sparktrain.data.schema import MASK_SUFFIX, Column
 
@@ -67,7 +68,7 @@ def make_block(batch: pa.RecordBatch, columns: Sequence[Column], place: Place) -
 
 def _fill(array: pa.Array, column: Column, place: Place) -> pa.Array:
     """Without nulls: filled, or refused with the row of the first one."""
-    array = _round_decimals(array)
+    array = round_decimals(array)
     if array.null_count == 0:
         return array
     if column.fill is None:
@@ -88,20 +89,6 @@ def _cast_fill(fill: Any, kind: pa.DataType) -> pa.Scalar:
     if pa.types.is_boolean(kind):
         return pa.scalar(bool(fill), kind)
     return pa.scalar(fill, kind)
-
-
-def _round_decimals(array: pa.Array) -> pa.Array:
-    """Decimals as float64; other values as they are."""
-    if not pa.types.is_decimal(array.type):
-        return array
-    # Arrow's own cast is off by a bit for one value in ten.
-    if pa.types.is_decimal128(array.type) and array.type.precision <= 15 and array.type.scale >= 0:
-        # Both numbers are exact, so that the quotient is the nearest there is.
-        halves = np.frombuffer(array.buffers()[1] or b"", np.int64)
-        whole = halves[::2][array.offset : array.offset + len(array)]
-        is_null = array.is_null().to_numpy(zero_copy_only=False)
-        return pa.array(whole / 10.0**array.type.scale, mask=is_null)
-    return array.cast(pa.string()).cast(pa.float64())
 
 
 def _store_values(array: pa.Array, column: Column) -> pa.Array:
@@ -259,7 +246,7 @@ def _pad(
         positions = np.repeat(positions * size, lengths) + within
         inside = np.repeat(inside, lengths)
         values = values.flatten()
-    values = _round_decimals(values)
+    values = round_decimals(values)
     index = np.full(len(rows) * column.size, len(values))
     index[positions] = np.arange(len(values))
     padded = _take_or(values, index, _cast_fill(column.pad, values.type))
@@ -274,7 +261,7 @@ def _take_or(values: pa.Array, index: np.ndarray[Any, Any], other: pa.Scalar) ->
 def _fill_inner(
     values: pa.Array, column: Column, place: Place, rows: np.ndarray[Any, Any]
 ) -> pa.Array:
-    values = _round_decimals(values)
+    values = round_decimals(values)
     if values.null_count == 0:
         return values
     if column.fill is None:
