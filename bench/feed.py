@@ -10,9 +10,8 @@ growth   rows/s for 1, 2 and 4 partitions a worker, and for growing data
 memory   the peak memory of agent and trainer for a small and a large partition
 fashion  a network on Fashion-MNIST, fed by Spark and fed from numpy by hand-started processes
 
-Rates of a feed are taken inside the trainers while a compiled step reads it: rows that arrived
-between the first batch and the last, over that time. Rows that came before, while TensorFlow was
-loading, do not count, although the step has to read them as well.
+Rates count from the moment when the first tenth of the rows was there, the same for all that are
+compared: what it costs to start is measured by bench/startup.py.
 """
 
 from __future__ import annotations
@@ -25,6 +24,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -36,26 +36,30 @@ import feed_peer
 import sparktrain as st
 
 ROUNDS = 5
-#: What a row is made of, and how many rows of it there are.
-KINDS: dict[str, tuple[int, list[str], dict[str, Any]]] = {
+#: How many rows there are of a kind, what they are made of, their shapes and bytes.
+KINDS: dict[str, tuple[int, list[str], dict[str, Any], int]] = {
     "100 float32": (
         8_000_000,
         ["array(" + ",".join(f"cast(id * 0.001 + {i} as float)" for i in range(100)) + ") as x"],
         {"x": (100,)},
+        408,
     ),
-    "784 uint8": (5_000_000, ["cast(repeat('a', 784) as binary) as x"], {"x": (784,)}),
+    "784 uint8": (5_000_000, ["cast(repeat('a', 784) as binary) as x"], {"x": (784,)}, 792),
     "224x224x3 uint8": (
         24_000,
         ["cast(repeat('abc', 50176) as binary) as x"],
         {"x": (224, 224, 3)},
+        150_536,
     ),
-    "30 scalars": (
+    "30 mixed scalars": (
         10_000_000,
         [f"id + {i} as l{i}" for i in range(10)]
-        + [f"id * 0.5 + {i} as d{i}" for i in range(10)]
+        + [f"id * 0.5D + {i} as d{i}" for i in range(5)]
+        + [f"cast(id * 0.25 as decimal(20, 2)) as e{i}" for i in range(5)]
         + [f"cast(id + {i} as int) as i{i}" for i in range(5)]
         + [f"id % {i + 2} = 0 as b{i}" for i in range(5)],
         {},
+        193,
     ),
 }
 
@@ -70,97 +74,122 @@ def make_frame(spark: Any, kind: str, num_rows: int, num_partitions: int) -> Any
     return frame.selectExpr(*KINDS[kind][1], "id as label")
 
 
-def count(batches: Any) -> Any:
+def note_batches(batches: Any) -> Any:
+    """Says when how many rows had come, for each of Spark's batches."""
+    import time
+
     import pyarrow as pa
 
-    rows = sum(batch.num_rows for batch in batches)
-    yield pa.RecordBatch.from_pydict({"rows": [rows]})
+    times, rows = [], []
+    for batch in batches:
+        times.append(time.perf_counter())
+        rows.append(batch.num_rows)
+    yield pa.RecordBatch.from_pydict({"times": [times], "rows": [rows]})
+
+
+def find_rate(times: list[float], rows: list[int]) -> float:
+    """Rows a second from the moment when the first tenth was there."""
+    total, seen = sum(rows), 0
+    for position, count in enumerate(rows):
+        seen += count
+        if seen >= total / 10:
+            return (total - seen) / (times[-1] - times[position])
+    raise ValueError("no rows")
 
 
 def time_bare(frame: Any) -> float:
     """Rows per second of Spark handing batches to Python, and nothing else."""
-    started = time.perf_counter()
-    rows = sum(row.rows for row in frame.mapInArrow(count, "rows long").collect())
-    return float(rows / (time.perf_counter() - started))
+    schema = "times array<double>, rows array<long>"
+    found = frame.mapInArrow(note_batches, schema).collect()
+    return sum(find_rate(row.times, row.rows) for row in found)
 
 
 def consume(ctx: Any) -> None:
-    """Reads the feed to its end, then once more; writes what it took."""
-    import json
-    import threading
-    import time
-    from pathlib import Path
-
+    """Reads the feed to its end, perhaps several times; writes when what came."""
     import numpy as np
-    import psutil
     import tensorflow as tf
 
-    table = ctx.feed.tables["train"]
     dataset = ctx.dataset(batch_size=256)
+    several = 1
+    if ctx.args["step"]:
+        # A step that does nothing but is compiled, as a step of fit is.
+        def count(rows: Any, taken: Any) -> Any:
+            return rows + tf.shape(taken["label"], tf.int64)[0]
 
-    def read() -> int:
-        """A step that does nothing, compiled as a step of fit is."""
+        batches = dataset
+    else:
+        # Batches are taken and let go, several at a time, without a function for each.
+        def count(rows: Any, taken: Any) -> Any:
+            return rows + 1
 
-        def step(rows: Any, batch: Any) -> Any:
-            return rows + tf.shape(batch["label"], tf.int64)[0]
+        several = max((4 << 20) // ctx.args["batch_bytes"], 1)
+        batches = dataset.window(several)
 
-        return int(dataset.reduce(np.int64(0), step))
+    times: list[float] = []
+    sizes: list[int] = []
+    add = ctx.meter.add
 
-    def wait_for_the_last() -> None:
-        while not table._is_complete:
-            time.sleep(0.005)
-        ended.append(time.perf_counter())
+    def note(rows: int, size: int) -> None:
+        times.append(time.perf_counter())
+        sizes.append(rows)
+        add(rows, size)
 
-    next(iter(dataset))
-    ended: list[float] = []
-    waiting = threading.Thread(target=wait_for_the_last)
-    began, arrived = time.perf_counter(), sum(entry.rows for entry in table._entries)
-    waiting.start()
-    rows = read()
-    behind = time.perf_counter()
-    waiting.join()
-    seconds = ended[0] - began
-    again = 0.0
-    if ctx.args["again"]:
-        began = time.perf_counter()
-        read()
-        again = rows / (time.perf_counter() - began)
-    found = {
-        "rate": (rows - arrived) / seconds,
-        "share": 1 - arrived / rows,
-        "behind": behind - ended[0],
-        "rows": rows,
-        "again": again,
-        "memory_mb": psutil.Process().memory_info().rss / 1e6,
-    }
-    Path(ctx.run_dir, f"rank-{ctx.rank}.json").write_text(json.dumps(found))
+    ctx.meter.add = note
+
+    def read() -> dict[str, list[float]]:
+        """When each block was taken: all rows of those before it have become batches then."""
+        times.clear()
+        sizes.clear()
+        found = int(batches.reduce(np.int64(0), count))
+        assert found == sum(sizes) if ctx.args["step"] else found * several * 256 >= sum(sizes)
+        return {"times": list(times), "rows": list(sizes)}
+
+    passes = [read() for _ in range(ctx.args["passes"])]
+    peaks = [find_peak(pid) for pid in (os.getppid(), os.getpid())]
+    answer = {"passes": passes, "agent_mb": peaks[0], "trainer_mb": peaks[1]}
+    Path(ctx.run_dir, f"rank-{ctx.rank}.json").write_text(json.dumps(answer))
 
 
-def time_feed(spark: Any, data: Any, again: bool = False) -> dict[str, float]:
-    """The feed's rows per second over both workers."""
+def find_peak(pid: int) -> float:
+    """The most memory, in MB, that a process had so far."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    return int(status.split("VmHWM:")[1].split()[0]) / 1024
+
+
+@dataclass(frozen=True)
+class Fed:
+    """What a feed to two workers took."""
+
+    #: Rows a second over both workers, for each pass.
+    rates: list[float]
+    agent_mb: float
+    trainer_mb: float
+
+
+def time_feed(spark: Any, data: Any, row_bytes: int, step: bool = False, passes: int = 1) -> Fed:
     with tempfile.TemporaryDirectory() as folder:
         st.run(
             consume,
             num_workers=2,
             spark=spark,
             data=data,
-            args={"again": again},
+            args={"step": step, "passes": passes, "batch_bytes": row_bytes * 256},
             run_dir=folder,
             distribution="none",
             progress=False,
         )
         ranks = [json.loads(path.read_text()) for path in Path(folder).glob("rank-*.json")]
-    return {
-        "rate": sum(rank["rate"] for rank in ranks),
-        "share": min(rank["share"] for rank in ranks),
-        "behind": max(rank["behind"] for rank in ranks),
-        "again": sum(rank["again"] for rank in ranks),
-        "memory_mb": max(rank["memory_mb"] for rank in ranks),
-    }
+    both = zip(*(rank["passes"] for rank in ranks), strict=True)
+    return Fed(
+        rates=[sum(find_rate(**one) for one in passed) for passed in both],
+        agent_mb=max(rank["agent_mb"] for rank in ranks),
+        trainer_mb=max(rank["trainer_mb"] for rank in ranks),
+    )
 
 
-def feed_rate(spark: Any, data: Any) -> float:
-    return time_feed(spark, data)["rate"]
+def time_first(spark: Any, data: Any) -> float:
+    """Of 100 float32 and a label, in the first pass."""
+    return time_feed(spark, data, 408).rates[0]
 
 
 def in_turns(rounds: int, *measures: Callable[[], float]) -> list[float]:
@@ -173,25 +202,35 @@ def in_turns(rounds: int, *measures: Callable[[], float]) -> list[float]:
 
 
 def frames(spark: Any) -> None:
-    print("\n| rows | bare mapInArrow, rows/s | feed, rows/s | ratio | second epoch, rows/s |")
-    print("|---|---|---|---|---|")
-    for kind, (num_rows, _, shapes) in KINDS.items():
+    """Batches taken and let go; and taken by a compiled step, which costs TensorFlow time too."""
+    print(
+        "\n| rows | bare mapInArrow, rows/s | feed, rows/s | ratio | with a step | second epoch |"
+    )
+    print("|---|---|---|---|---|---|")
+    for kind, (num_rows, _, shapes, row_bytes) in KINDS.items():
         frame = make_frame(spark, kind, num_rows, 2).cache()
         frame.count()
         data = st.table(frame, shapes=shapes)
-        again: list[float] = []
+        second: list[float] = []
 
-        def feed(data: Any = data, again: list[float] = again) -> float:
-            found = time_feed(spark, data, again=True)
-            again.append(found["again"])
-            if found["share"] < 0.2 or found["behind"] > 1:
-                print(f"({found['share']:.0%} left to measure, {found['behind']:.1f} s behind)")
-            return found["rate"]
+        def feed(
+            step: bool,
+            data: Any = data,
+            row_bytes: int = row_bytes,
+            second: list[float] = second,
+        ) -> float:
+            first, again = time_feed(spark, data, row_bytes, step, passes=2).rates
+            if step:
+                second.append(again)
+            return first
 
-        bare, fed = in_turns(ROUNDS, partial(time_bare, frame), feed)
-        second = statistics.median(again)
+        bare, fed, stepped = in_turns(
+            ROUNDS, partial(time_bare, frame), partial(feed, False), partial(feed, True)
+        )
         print(
-            f"| {kind} | {bare:,.0f} | {fed:,.0f} | {fed / bare:.2f} | {second:,.0f} |", flush=True
+            f"| {kind} | {bare:,.0f} | {fed:,.0f} | {fed / bare:.2f} | {stepped / bare:.2f}"
+            f" | {statistics.median(second) / bare:.2f} |",
+            flush=True,
         )
         frame.unpersist(blocking=True)
 
@@ -201,7 +240,7 @@ def peer(spark: Any) -> None:
     frame = make_frame(spark, "100 float32", 8_000_000, 2).cache()
     frame.count()
     data = st.table(frame, shapes={"x": (100,)})
-    theirs, ours = in_turns(3, feed_peer.measure, partial(feed_rate, spark, data))
+    theirs, ours = in_turns(3, feed_peer.measure, partial(time_first, spark, data))
     frame.unpersist(blocking=True)
     print(
         f"\nTensorFlowOnSpark 2.2.5 DataFeed {theirs:,.0f} rows/s, feed {ours:,.0f} rows/s:", end=""
@@ -218,28 +257,23 @@ def files(spark: Any) -> None:
 
 
 def growth(spark: Any) -> None:
-    print("\n| partitions a worker | GB | feed, rows/s |\n|---|---|---|")
-    for parts, num_rows in ((1, 8_000_000), (2, 8_000_000), (4, 8_000_000)):
-        frame = make_frame(spark, "100 float32", num_rows, 2 * parts).cache()
-        frame.count()
+    print("\n| partitions a worker | GB | feed, rows/s | of bare mapInArrow |\n|---|---|---|---|")
+    sizes = [(1, 3.3), (2, 3.3), (4, 3.3), (1, 0.1), (1, 1.0), (1, 10.0)]
+    for parts, gigabytes in sizes:
+        # Made on the way: 10 GB and their copy in the spill do not fit into memory twice.
+        frame = make_frame(spark, "100 float32", int(gigabytes * 1e9 / 408), 2 * parts)
         data = st.table(frame, shapes={"x": (100,)})
-        (rate,) = in_turns(3, partial(feed_rate, spark, data))
-        print(f"| {parts} | {num_rows * 408 / 1e9:.1f} | {rate:,.0f} |", flush=True)
-        frame.unpersist(blocking=True)
-    for gigabytes in (1, 3, 10):
-        num_rows = int(gigabytes * 1e9 / 408)
-        data = st.table(make_frame(spark, "100 float32", num_rows, 2), shapes={"x": (100,)})
-        found = time_feed(spark, data)
-        print(f"| 1 (made on the way) | {gigabytes} | {found['rate']:,.0f} |", flush=True)
+        bare, rate = in_turns(3, partial(time_bare, frame), partial(time_first, spark, data))
+        print(f"| {parts} | {gigabytes} | {rate:,.0f} | {rate / bare:.2f} |", flush=True)
 
 
 def memory(spark: Any) -> None:
-    print("\n| GB of one partition | trainer's memory at the end, MB |\n|---|---|")
+    print("\n| GB of one partition | peak of an agent, MB | peak of a trainer, MB |\n|---|---|---|")
     for gigabytes in (0.1, 10):
         num_rows = int(2 * gigabytes * 1e9 / 408)
         data = st.table(make_frame(spark, "100 float32", num_rows, 2), shapes={"x": (100,)})
-        found = time_feed(spark, data)
-        print(f"| {gigabytes} | {found['memory_mb']:,.0f} |", flush=True)
+        fed = time_feed(spark, data, 408)
+        print(f"| {gigabytes} | {fed.agent_mb:,.0f} | {fed.trainer_mb:,.0f} |", flush=True)
 
 
 def fashion(spark: Any) -> None:
