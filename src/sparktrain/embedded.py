@@ -160,9 +160,12 @@ def find_available_memory_mb() -> int | None:
     with contextlib.suppress(OSError, ValueError, IndexError):
         text = Path("/proc/meminfo").read_text()
         found.append(int(text.split("MemAvailable:")[1].split()[0]) // 1024)
-    with contextlib.suppress(OSError, ValueError):
-        limit = Path("/sys/fs/cgroup/memory.max").read_text().strip()
-        used = int(Path("/sys/fs/cgroup/memory.current").read_text())
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        group = Path("/sys/fs/cgroup")
+        limit = (group / "memory.max").read_text().strip()
+        used = int((group / "memory.current").read_text())
+        # Files that were read count as used until somebody needs the memory.
+        used -= int((group / "memory.stat").read_text().split("inactive_file ")[1].split()[0])
         if limit != "max":
             found.append((int(limit) - used) // 1024**2)
     return min(found) if found else None

@@ -100,7 +100,8 @@ class Failure:
 
     node: str
     host: str
-    #: "exception", "data", "result", "exit", "signal", "versions", "lost" or "ended".
+    #: "exception", "data", "result", "exit", "signal", "versions", "lost", "ended" by the driver
+    #: or "cut" by Spark.
     kind: str
     #: One sentence without its full stop.
     what: str

@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 import sparktrain as st
@@ -142,21 +143,21 @@ def test_asking_for_what_is_not_there(spark: Any) -> None:
 
 
 def test_the_function_may_end_before_its_rows(spark: Any, tmp_path: Path) -> None:
-    """The function's work is over; Spark still hands the rest of its rows to nobody."""
+    """More rows than Spark can make in an hour: the run ends with the function."""
 
-    def train(ctx: Any) -> int:
-        return len(next(iter(ctx.dataset(batch_size=10)))["id"])
+    def train(ctx: Any) -> list[int]:
+        import os
 
-    def slowly(batches: Any) -> Any:
-        for batch in batches:
-            time.sleep(0.5)
-            yield batch
+        return [len(next(iter(ctx.dataset(batch_size=10)))["id"]), os.getppid()]
 
-    # 20 batches for each of the two workers.
-    frame = spark.range(0, 400_000, 1, 2).mapInArrow(slowly, "id long")
-    started = time.monotonic()
-    result = st.run(train, spark=spark, data=frame, **ALONE)
-    assert result.value == 10 and time.monotonic() - started < 120
+    frame = spark.range(0, 40_000_000_000, 1, 2).selectExpr("id", "id * 2 as other")
+    result = st.run(train, spark=spark, data=frame, timeout_s=120, **ALONE)
+    rows, agent = result.value
+    assert rows == 10
+    deadline = time.monotonic() + 20
+    while psutil.pid_exists(agent):  # its worker is not used again
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
     assert not spark.sparkContext.statusTracker().getActiveJobsIds()
     assert (
         spark.range(10, numPartitions=2).mapInArrow(lambda batches: batches, "id long").count()

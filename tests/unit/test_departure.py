@@ -34,6 +34,15 @@ class Group:
         for rank in ranks:
             self.members[rank].join(self.desks[0])
 
+    def await_link(self, rank: int) -> None:
+        """Until both ends know that a node has found the desk."""
+        deadline = time.monotonic() + 10
+        server, client = self.members[0]._server, self.members[rank]._client
+        assert server is not None and client is not None
+        while not (client.is_linked and server.open_nodes(0)):
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+
     def leave(self, rank: int) -> None:
         def work() -> None:
             with self.members[rank]:
@@ -101,6 +110,7 @@ def test_nodes_without_a_link_leave_alone(
     monkeypatch.setattr(departure, "UNLINKED_WAIT_S", 0.5)
     group = make_group(3)
     group.join(0, 1)  # the third never finds the desk
+    group.await_link(1)
     group.leave(0)
     group.leave(1)
     group.finish()
@@ -116,6 +126,7 @@ def test_a_desk_that_vanished_is_not_waited_for(
     monkeypatch.setattr(departure, "UNLINKED_WAIT_S", 0.5)
     group = make_group(2)
     group.join(0, 1)
+    group.await_link(1)
     with group.members[0]:
         pass  # closes the desk
     group.leave(1)

@@ -73,9 +73,21 @@ def full(spill: Spill) -> FedTable:
     return spill.table
 
 
-def read(table: FedTable, pass_number: int = 0, seed: int | None = None) -> list[int]:
-    blocks = table.blocks(pass_number, seed)
-    return [n for block in blocks for n in block.column("n").to_pylist()]
+def read(
+    table: FedTable, pass_number: int = 0, seed: int | None = None, seen: list[int] | None = None
+) -> list[int]:
+    """One pass, into a list that others may look at meanwhile."""
+    seen = [] if seen is None else seen
+    for block in table.blocks(pass_number, seed):
+        seen += block.column("n").to_pylist()
+    return seen
+
+
+def wait_until(is_so: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 10
+    while not is_so():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
 
 
 def test_every_pass_begins_at_the_first_row_while_rows_arrive(spill: Spill) -> None:
@@ -126,7 +138,9 @@ def test_readers_that_wait_end_when_the_feed_closes(spill: Spill, is_open: bool)
         spill.open()
         spill.add(3)
     with ThreadPoolExecutor(2) as pool:
-        readers = [pool.submit(read, spill.table, number, 5) for number in range(2)]
+        seen: list[list[int]] = [[], []]
+        readers = [pool.submit(read, spill.table, number, 5, seen[number]) for number in range(2)]
+        wait_until(lambda: [len(one) for one in seen] == ([3, 3] if is_open else [0, 0]))
         time.sleep(0.1)
         assert not any(one.done() for one in readers)
         spill.feed.close()
@@ -175,8 +189,9 @@ def test_a_pass_that_was_ended_by_close_is_no_complete_one(spill: Spill) -> None
     spill.open()
     spill.add(3)
     with ThreadPoolExecutor(1) as pool:
-        reader = pool.submit(read, spill.table, 0, 5)
-        time.sleep(0.05)
+        seen: list[int] = []
+        reader = pool.submit(read, spill.table, 0, 5, seen)
+        wait_until(lambda: len(seen) == 3)
         spill.feed.close()
         assert reader.result(10) == [0, 1, 2]
     assert not spill.table._has_been_read

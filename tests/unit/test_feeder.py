@@ -213,6 +213,46 @@ def test_an_early_end_stops_the_thread_and_removes_the_spill(
     assert node.outcome is None and "fed" not in node.kinds
 
 
+@pytest.mark.parametrize("size", [0, 1, 5])
+def test_after_a_whole_feed_no_rows_are_left(root: Path, size: int) -> None:
+    node = Node(root, TRAIN)
+    with node.feeder:
+        node.run(make_batches(size))
+    assert not node.feeder.has_rows_left()
+
+
+def test_after_an_early_end_the_batch_on_its_way_is_waited_for(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(feed, "JOIN_S", 0.1)
+    started, go_on = threading.Event(), threading.Event()
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        yield from make_batches(1, 1)
+        started.set()
+        go_on.wait(10)
+        yield from make_batches(1)
+
+    node = Node(root, TRAIN)
+    with node.feeder:
+        node.feeder.start(batches(), {}, [()])
+        assert started.wait(10)
+    threading.Timer(0.2, go_on.set).start()
+    assert node.feeder.has_rows_left()
+    assert go_on.is_set()
+
+
+@pytest.mark.parametrize(("batches", "is_left"), [([], False), ([make_row(1)], True)])
+def test_a_feed_that_read_nothing_looks_whether_there_is_something(
+    root: Path, batches: list[Any], is_left: bool
+) -> None:
+    fill(root)
+    node = Node(root, TRAIN, attempt=1)
+    with node.feeder:
+        node.run(iter(batches), [[[0, 0]]])
+    assert node.feeder.has_rows_left() == is_left
+
+
 def fill(root: Path, partition: int = 0, attempt: int = 0, size: int = 10) -> Node:
     """An attempt that fed to its end, and whose spill stays."""
     node = Node(root, TRAIN, partition=partition, attempt=attempt)

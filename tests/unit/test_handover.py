@@ -172,8 +172,9 @@ def test_a_second_pass_does_not_wait_for_a_disk_that_is_no_more(
     pair.put(0)
     next(pair.table.blocks(0, None))
     with ThreadPoolExecutor(1) as pool:
+        pair.table._num_read = 0
         second = pool.submit(next, pair.table.blocks(1, None))
-        time.sleep(0.05)
+        wait_until(lambda: pair.table._num_read == 1)
         if ending == "fault":
             pair.table.fail("the disk is gone")
         else:
@@ -214,6 +215,29 @@ def test_a_disk_that_fails_meanwhile_is_told_at_the_next_block_or_the_end(
     wait_until(lambda: pair.handover._storing[0].done())
     with pytest.raises(SpillError, match="no room at all"):
         pair.put(2)
+
+
+def test_a_disk_that_fails_is_told_to_a_feed_that_waits_for_a_reader(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    may_fail = threading.Event()
+
+    def write(*_: Any) -> None:
+        assert may_fail.wait(10)
+        raise SpillError("no room at all")
+
+    def put_all() -> None:
+        for number in range(10):
+            pair.put(number)
+
+    monkeypatch.setattr(SpillWriter, "write", write)
+    with ThreadPoolExecutor(1) as pool:
+        feeder = pool.submit(put_all)
+        wait_until(lambda: pair.kinds.count("handed") == 4)
+        time.sleep(0.05)
+        may_fail.set()
+        with pytest.raises(SpillError, match="no room at all"):
+            feeder.result(10)
 
 
 def test_the_end_leaves_no_thread_and_no_file_open(tmp_path: Path, trays: Trays) -> None:

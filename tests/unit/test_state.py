@@ -161,6 +161,17 @@ def test_a_lost_executor_names_the_first_node_whose_link_broke() -> None:
     )
 
 
+def test_an_agent_that_outlives_its_executor_is_the_node_that_was_lost() -> None:
+    """It says that Spark has ended its task, before anybody knows why; later the others do too."""
+    snapshot = tell(start(), WORKER, Joined(host="host-2", pid=1))
+    snapshot = fail(snapshot, make_failure(WORKER, kind="cut", is_echo=True))
+    snapshot = close_link(fail(snapshot, make_failure(CHIEF, kind="cut", is_echo=True)), WORKER, 0)
+    assert snapshot.lost == () and snapshot.gone == (WORKER, CHIEF)
+    cause = pick_cause(snapshot, None, LOST)
+    assert cause is not None
+    assert (cause.node, cause.host, cause.kind) == (WORKER, "host-2", "lost")
+
+
 def test_a_lost_executor_without_a_broken_link_is_still_a_loss() -> None:
     cause = pick_cause(start(), None, "Python worker exited unexpectedly (crashed)")
     assert cause is not None
@@ -172,8 +183,10 @@ def test_a_lost_executor_without_a_broken_link_is_still_a_loss() -> None:
 
 def test_an_echo_is_the_cause_when_there_is_nothing_better() -> None:
     ended = make_failure(CHIEF, kind="ended", is_echo=True)
+    cut = make_failure(CHIEF, kind="cut", is_echo=True)
     echo = make_failure(WORKER, is_echo=True)
     assert pick_cause(fail(fail(start(), ended), echo), None, "") == echo
+    assert pick_cause(fail(fail(start(), cut), echo), None, "") == echo
     assert pick_cause(fail(start(), ended), echo, "") == echo
     assert pick_cause(start(), None, "something else") is None
 

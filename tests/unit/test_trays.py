@@ -131,6 +131,7 @@ def test_whoever_waits_for_a_reader_goes_on_when_one_asks(trays: Trays) -> None:
 
 
 def test_nothing_is_left_of_them() -> None:
+    gc.collect()
     before = set(Path("/proc/self/fd").iterdir())
     with Trays(num_trays=2, tray_bytes=4096) as trays:
         reader = TrayReader({**trays.describe(), "descriptor": os.dup(trays.descriptor)})

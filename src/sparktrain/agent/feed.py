@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -82,6 +82,11 @@ class Feeder:
         self._folder = root / "none"
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
+        self._batches: Iterator[pa.RecordBatch] = iter(())
+        #: Whether nobody reads Spark's batches now, and whether they came to their end.
+        self._is_idle = threading.Event()
+        self._is_idle.set()
+        self._has_ended = True
         #: Whether the spill stays for a restart.
         self.is_kept = False
 
@@ -97,6 +102,15 @@ class Feeder:
             self._thread.join(JOIN_S)
         if not self.is_kept:
             remove_folders(self._root, self._attempt, self._folder)
+
+    def has_rows_left(self) -> bool:
+        """Whether Spark has more rows for a feed that is over; waits for a batch on its way."""
+        if self._thread is None:  # nothing was read at all
+            with suppress(Exception):
+                return next(self._batches, None) is not None
+            return False
+        self._is_idle.wait()
+        return not self._has_ended
 
     def find_earlier(self) -> dict[tuple[int, int], Path]:
         """Complete spills of earlier attempts on this host, by attempt and partition."""
@@ -117,6 +131,7 @@ class Feeder:
                 rows are asked for again: a mixture of attempts could miss rows or have them
                 twice.
         """
+        self._batches = iter(batches)
         attempts = {attempt for found in everywhere for attempt, _ in found}
         for attempt in sorted(attempts, reverse=True):
             seats = match([[part for one, part in found if one == attempt] for found in everywhere])
@@ -127,9 +142,7 @@ class Feeder:
             else:  # an evaluator: it has no rows, and must not clear away those of the others
                 self._finish({table.name: 0 for table in self._tables})
             return True
-        self._thread = threading.Thread(
-            target=self._work, args=(batches,), name="sparktrain-feed", daemon=True
-        )
+        self._thread = threading.Thread(target=self._work, name="sparktrain-feed", daemon=True)
         self._thread.start()
         return False
 
@@ -148,10 +161,10 @@ class Feeder:
                 self._tell({"kind": "blocks", "table": name, "entries": some})
         self._finish({name: sum(e.rows for e in found) for name, found in entries.items()})
 
-    def _work(self, batches: Iterable[pa.RecordBatch]) -> None:
+    def _work(self) -> None:
         try:
             with keeping_memory():
-                rows = self._feed(batches)
+                rows = self._feed()
         except (BadRowError, SpillError) as error:
             self._on_done(str(error))
         except Exception as error:
@@ -166,15 +179,25 @@ class Feeder:
         self._on_done(rows)
         self._tell({"kind": "fed"})
 
-    def _feed(self, batches: Iterable[pa.RecordBatch]) -> dict[str, int]:
+    def _read(self) -> Iterator[pa.RecordBatch]:
+        """Spark's batches; notes when they are over, or nobody wants more."""
+        try:
+            yield from self._batches
+            self._has_ended = True
+        finally:
+            self._is_idle.set()
+
+    def _feed(self) -> dict[str, int]:
         remove_folders(self._root, self._attempt)  # of attempts that cannot be used
         folder = self._folder = make_folder(self._root, self._partition, self._attempt)
         schemas = {table.name: stored_schema(table.columns) for table in self._tables}
         rows = {table.name: 0 for table in self._tables}
         with Handover(folder, schemas, self._tell, self._trays) as handover:
             self._tell({"kind": "spill", "folder": str(folder)})
+            self._has_ended = False
+            self._is_idle.clear()
             # The next batch is on its way from Spark while one is handed over.
-            with closing(read_ahead(batches)) as ahead:
+            with closing(read_ahead(self._read())) as ahead:
                 for batch in ahead:
                     if self._stopped.is_set():
                         break

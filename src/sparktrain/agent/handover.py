@@ -15,7 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from sparktrain.data.spill import Entry, SpillWriter
+from sparktrain.data.spill import Entry, SpillError, SpillWriter
 from sparktrain.data.trays import Trays
 
 
@@ -90,9 +90,14 @@ class Handover:
         return tray
 
     def _store(self, table: str, number: int, tray: int, memory: memoryview) -> None:
-        self._writers[table].write(self.entries[table][number], memory)
-        if self._trays is not None:
-            self._trays.free([tray])
+        if self._trays is None:
+            return
+        try:
+            self._writers[table].write(self.entries[table][number], memory)
+        except SpillError:
+            self._trays.ask()  # whoever waits for a reader shall hear of this instead
+            raise
+        self._trays.free([tray])
         self._tell({"kind": "stored", "table": table, "block": number})
 
     def _tell_block(self, table: str, tray: int | None) -> None:

@@ -17,7 +17,7 @@ import threading
 from collections.abc import Callable
 
 #: Linux tells when the peer has closed its side; elsewhere when both sides are closed.
-_GONE = getattr(select, "POLLRDHUP", 0) | select.POLLHUP | select.POLLERR
+GONE = getattr(select, "POLLRDHUP", 0) | select.POLLHUP | select.POLLERR
 _MAX_DESCRIPTORS = 1024
 
 
@@ -49,13 +49,13 @@ class Lifeline:
         """Whether the connection is closed now."""
         poller = select.poll()
         for number in self._watched:
-            poller.register(number, _GONE)
+            poller.register(number, GONE)
         return bool(self._watched) and bool(poller.poll(0))
 
     def _watch(self) -> None:
         poller = select.poll()
         for number in self._watched:
-            poller.register(number, _GONE)
+            poller.register(number, GONE)
         while self._watched and not self._ending.is_set():
             if poller.poll(200):
                 self._on_gone()

@@ -27,7 +27,7 @@ MAX_TAIL_CHARS = 1000
 #: What a fault is told with: likewise.
 MAX_WHAT_CHARS = 4000
 #: How long a trainer may take to shut down after its work is done.
-EXIT_TIMEOUT_S = 5.0
+EXIT_TIMEOUT_S = 10.0
 
 #: Spark's own variables are left out: among them is a secret, and the trainer is not Spark's.
 _HIDDEN_PREFIXES = ("SPARK_", "_SPARK_", "PYSPARK_", "_PYSPARK", "PYTHON_WORKER_", "PYTHON_DAEMON_")
@@ -104,7 +104,7 @@ class TrainerProcess:
         self._on_frame = on_frame
         self._tail: deque[str] = deque(maxlen=TAIL_LINES)
         self._error: dict[str, Any] | None = None
-        self._end_reason: str | None = None
+        self._end: tuple[str, str] | None = None
         self._fault: tuple[str, str] | None = None
         self._settled = threading.Event()
         self._sending = threading.Lock()
@@ -168,9 +168,9 @@ class TrainerProcess:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)
 
-    def end(self, reason: str) -> None:
-        """Ends the trainer because someone else says so."""
-        self._end_reason = reason
+    def end(self, kind: str, reason: str) -> None:
+        """Ends the trainer because someone else says so; a kind of failure that is an echo."""
+        self._end = (kind, reason)
         self.kill()
 
     def fail(self, kind: str, what: str) -> None:
@@ -181,22 +181,26 @@ class TrainerProcess:
     def wait(self) -> Failure | None:
         """Waits for the function to return; None then, else how the node failed."""
         self._settled.wait()
-        if self.returned is not None and self._end_reason is None:
+        if self.returned is not None and self._end is None:
             return None
         return self._make_failure()
 
     def exit(self) -> int | None:
         """Lets a trainer whose function has returned shut down; returns its exit code."""
         self.send({"kind": "exit"})
+        self._shut_down()
+        return self._process.wait(EXIT_TIMEOUT_S)
+
+    def _shut_down(self) -> None:
+        """Gives a trainer whose function is over the time to go by itself."""
         try:
             self._process.wait(EXIT_TIMEOUT_S)
         except subprocess.TimeoutExpired:
             self._on_line(
                 f"sparktrain: the process was still there {EXIT_TIMEOUT_S:g} s after its function"
-                " returned, most often because of threads or processes it left running; ended"
+                " ended, most often because of threads or processes it left running; killed"
             )
         self.kill()
-        return self._process.wait(EXIT_TIMEOUT_S)
 
     def _read_output(self) -> None:
         stream = self._process.stdout
@@ -230,6 +234,7 @@ class TrainerProcess:
                 values = frames.read_frame(self._link)
                 if values.get("kind") == "error":
                     self._error = values
+                    self._shut_down()
                 elif values.get("kind") == "returned":
                     self.value = frames.read_exactly(self._link, int(values["value_bytes"]))
                     self.returned = values
@@ -252,13 +257,15 @@ class TrainerProcess:
         code = self._process.wait()
         tail = tuple(line[:MAX_TAIL_CHARS] for line in self._tail)
         base: dict[str, Any] = {"node": self._node.name, "host": self._host, "tail": tail}
-        if self._end_reason is not None:
-            return Failure(**base, kind="ended", what=self._end_reason, is_echo=True)
-        if self._fault is not None and self._error is None:
+        error = self._error
+        # What the function itself raised counts, even if the end came before the process was gone.
+        if self._end is not None and (error is None or error.get("is_echo")):
+            kind, what = self._end
+            return Failure(**base, kind=kind, what=what, is_echo=True)
+        if self._fault is not None and error is None:
             kind, what = self._fault
             return Failure(**base, kind=kind, what=what)
-        if self._error is not None:
-            error = self._error
+        if error is not None:
             return Failure(
                 **base,
                 kind=str(error["what_kind"]),

@@ -30,6 +30,7 @@ from sparktrain.agent.process import (
     is_sparks_own,
     make_environment,
 )
+from sparktrain.agent.unread import leave_unread
 from sparktrain.data.spill_folders import find_root
 from sparktrain.data.trays import Trays
 from sparktrain.spec import Failure, NodeSpec, RunSpec
@@ -140,7 +141,8 @@ class Agent:
         self._may_restart = spec.may_restart
         self._trainer: TrainerProcess | None = None
         self._trays: Trays | None = None
-        self._ended: str | None = None
+        self._feeder: Feeder | None = None
+        self._ended: tuple[str, str] | None = None
         hello = Hello(
             node=node.name,
             run_id=spec.run_id,
@@ -148,10 +150,8 @@ class Agent:
             token=spec.control.token if spec.control else "",
         )
         self._link = ControlClient(spec.control, hello, self._on_command, spec.kept_log_lines)
-        # Spark does not say why: a restart may follow.
-        self._lifeline = Lifeline(
-            lambda: self._on_command(End("Spark ended the task", may_restart=True))
-        )
+        # Spark does not say why; a restart may follow, or the executor may be lost.
+        self._lifeline = Lifeline(lambda: self._end("cut", "Spark ended the task"))
         self._departure = Departure(node, spec.nodes, spec.run_id, self._link.log)
 
     def run(self) -> Iterator[bytes]:
@@ -160,6 +160,8 @@ class Agent:
             summary, value = self._run_trainer()
             self._link.send(Bye())
             summary["unsent_lines"], summary["dropped_lines"] = self._link.close()
+        if self._spec.tables and self._feeder is not None and self._feeder.has_rows_left():
+            leave_unread()
         yield json.dumps(summary).encode()
         for start in range(0, len(value), CHUNK_BYTES):
             yield value[start : start + CHUNK_BYTES]
@@ -181,9 +183,9 @@ class Agent:
             ) as trainer,
             self._make_feeder(trainer) as feeder,
         ):
-            self._trainer = trainer
+            self._trainer, self._feeder = trainer, feeder
             if self._ended is not None:  # before there was a trainer to end
-                trainer.end(self._ended)
+                trainer.end(*self._ended)
             # Sent before the nodes meet: TensorFlow loads while they do.
             data = self._describe_data()
             trainer.send(self._make_job(len(data)), spec.function + data)
@@ -308,7 +310,7 @@ class Agent:
 
     def _fail(self, failure: Failure) -> None:
         self._link.send(Failed(failure=failure.to_dict()))
-        if failure.is_echo and failure.kind != "ended":
+        if failure.is_echo and failure.kind not in ("ended", "cut"):
             time.sleep(ECHO_WAIT_S)
         raise NodeFailureError(failure)
 
@@ -332,12 +334,14 @@ class Agent:
         self._link.send(message)
 
     def _on_command(self, message: Message) -> None:
-        trainer = self._trainer
         if isinstance(message, End):
-            self._ended = message.reason
             self._may_restart = self._may_restart and message.may_restart
-            self._departure.give_up()
-            if trainer is not None:
-                trainer.end(message.reason)
-        elif isinstance(message, Stop) and trainer is not None:
-            trainer.send({"kind": "stop"})
+            self._end("ended", message.reason)
+        elif isinstance(message, Stop) and self._trainer is not None:
+            self._trainer.send({"kind": "stop"})
+
+    def _end(self, kind: str, reason: str) -> None:
+        self._ended = (kind, reason)
+        self._departure.give_up()
+        if self._trainer is not None:
+            self._trainer.end(kind, reason)

@@ -30,6 +30,8 @@ TICK_S = 0.2
 END_TIMEOUT_S = 20.0
 #: A node whose executor died is known by its broken link, which may come behind Spark's error.
 LOST_LINK_WAIT_S = 3.0
+#: What nodes said last may still be on its way when Spark's job is done.
+LAST_WORDS_S = 5.0
 #: Spark's status may miss the start of tasks until the next heartbeat of the executors (10 s).
 STATUS_LAG_S = 12.0
 
@@ -133,7 +135,6 @@ class Launch:
     def _run_attempt(self, attempt: int) -> list[Answer]:
         monitor = self._monitor
         monitor.start_attempt(attempt)
-        self._released = False
         self._idle_since: float | None = None
         # Of this attempt the nodes' own answers count: they are complete even without a link.
         self._earlier_metrics = monitor.snapshot.metrics
@@ -150,6 +151,7 @@ class Launch:
             raise
         cause = monitor.snapshot.cause
         if job.error is None and cause is None:
+            self._wait_for_links(time.monotonic() + LAST_WORDS_S)
             return job.answers()
         left = self._plan.max_restarts - attempt
         on_error = self._plan.settings.restart_on_error
@@ -198,16 +200,16 @@ class Launch:
         ranks = [node.name for node in self._plan.nodes if node.rank is not None]
         others = [node.name for node in self._plan.nodes if node.rank is None]
         is_over = all(snapshot.nodes[name].status in ("returned", "done") for name in ranks)
-        if is_over and not self._released:
-            self._released = True
-            for name in others:
+        for name in others if is_over else ():
+            # Again and again: its link may be down just now.
+            if snapshot.nodes[name].status == "running":
                 self._monitor.ask_to_stop(name)
 
     def _stop_gently(self, job: BarrierJob) -> None:
         """Turns ctx.should_stop true and gives the functions a moment to see it."""
-        self._monitor.ask_to_stop()
         until = time.monotonic() + self._plan.settings.stop_grace_s
         while time.monotonic() < until and not job.is_done():
+            self._monitor.ask_to_stop()
             self._monitor.wait(TICK_S)
 
     def _check_empty(self, fed: list[Mapping[str, float] | None]) -> None:
@@ -224,15 +226,18 @@ class Launch:
         while not job.join(0.5) and time.monotonic() < deadline:
             job.cancel()
             self._monitor.end_nodes(reason, may_restart)
+        self._wait_for_links(deadline)
+        self._display.update(self._monitor.snapshot, self._monitor.take_lines())
+
+    def _wait_for_links(self, deadline: float) -> None:
         while self._monitor.num_links() and time.monotonic() < deadline:
             self._monitor.wait(TICK_S)
-        self._display.update(self._monitor.snapshot, self._monitor.take_lines())
 
     def _find_cause(self, job: BarrierJob) -> Failure:
         text = str(job.error) if job.error is not None else ""
         if state.is_lost_executor(text):
             until = time.monotonic() + LOST_LINK_WAIT_S
-            while not self._monitor.snapshot.lost and time.monotonic() < until:
+            while not self._monitor.snapshot.gone and time.monotonic() < until:
                 self._monitor.wait(TICK_S)
         cause = state.pick_cause(self._monitor.snapshot, find_failure(text), text)
         if cause is None:

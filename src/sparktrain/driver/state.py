@@ -56,6 +56,15 @@ class Snapshot:
         """The first failure that is not the echo of another one."""
         return next((failure for failure in self.failures if not failure.is_echo), None)
 
+    @property
+    def gone(self) -> tuple[str, ...]:
+        """Nodes that a lost executor may have taken with it, the likeliest first.
+
+        An agent may outlive its executor by a moment, and say that Spark has ended its task.
+        """
+        cut = (failure.node for failure in self.failures if failure.kind == "cut")
+        return (*self.lost, *cut)
+
 
 def start_run(
     run_id: str, nodes: Sequence[NodeSpec], metrics: Sequence[Mapping[str, float]] = ()
@@ -129,7 +138,7 @@ def pick_cause(snapshot: Snapshot, reported: Failure | None, spark_error: str) -
     if reported is not None and not reported.is_echo:
         return reported
     if is_lost_executor(spark_error):
-        name = snapshot.lost[0] if snapshot.lost else "a node"
+        name = next(iter(snapshot.gone), "a node")
         known = snapshot.nodes.get(name)
         return Failure(
             node=name,
@@ -137,7 +146,7 @@ def pick_cause(snapshot: Snapshot, reported: Failure | None, spark_error: str) -
             kind="lost",
             what=_reason(spark_error),
         )
-    echoes = [failure for failure in snapshot.failures if failure.kind != "ended"]
+    echoes = [failure for failure in snapshot.failures if failure.kind not in ("ended", "cut")]
     return echoes[0] if echoes else reported
 
 

@@ -27,6 +27,8 @@ RETRY_FIRST_S, RETRY_LAST_S = 0.2, 5.0
 CONNECT_TIMEOUT_S = 10.0
 #: How long a line may wait for room in the queue of a link that works.
 FULL_WAIT_S = 5.0
+#: How long the last words may take to be sent.
+LAST_WORDS_S = 4.0
 #: Lines in one Log message: this many of the longest fit a frame even if every character
 #: is escaped.
 LINES_PER_MESSAGE = 40
@@ -154,11 +156,15 @@ class ControlClient:
             except OSError:
                 pass
             finally:
-                self._is_linked = False
+                with self._lock:
+                    self._is_linked = False
+                    self._room.notify_all()
                 hearing.cancel()
                 writer.close()
                 with contextlib.suppress(Exception):
-                    await asyncio.wait_for(writer.wait_closed(), 1.0)
+                    # The last words go out with this; a link that broke has none.
+                    wait_s = LAST_WORDS_S if self._closing else 1.0
+                    await asyncio.wait_for(writer.wait_closed(), wait_s)
             # A link that breaks at once, as one that is not let in, must not be tried in a rush.
             if self._loop.time() - connected > RETRY_LAST_S:
                 pause_s = RETRY_FIRST_S
