@@ -51,7 +51,8 @@ def _find_folders() -> set[str]:
     # The embedded Spark's own folder stays as long as its process.
     found = {folder.name for folder in folders if not folder.name.startswith("sparktrain-spark-")}
     # Spills are below Spark's local folders, of executors or of a local session.
-    for pattern in ("spark-*/executor-*/blockmgr-*", "blockmgr-*"):
+    executors = "spark-*/executor-*/blockmgr-*"
+    for pattern in (executors, f"sparktrain-spark-*/local/{executors}", "blockmgr-*"):
         for spill in Path(tempfile.gettempdir()).glob(f"{pattern}/sparktrain-spill-*"):
             found.add(str(spill))
     return found

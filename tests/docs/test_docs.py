@@ -39,13 +39,13 @@ def run(folder: Path, *command: str) -> str:
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=290,
+        timeout=880,
     )
     assert answer.returncode == 0, answer.stdout[-4000:]
     return answer.stdout
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 def test_examples_run(tmp_path: Path) -> None:
     programs = []
     for page in PAGES:

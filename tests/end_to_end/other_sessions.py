@@ -40,7 +40,8 @@ def wait_for_ever(ctx: Any) -> None:
     import os
     import time
 
-    Path(ctx.run_dir, f"pid-{ctx.rank}").write_text(str(os.getpid()))
+    Path(ctx.run_dir, f"new-{ctx.rank}").write_text(str(os.getpid()))
+    Path(ctx.run_dir, f"new-{ctx.rank}").rename(Path(ctx.run_dir, f"pid-{ctx.rank}"))
     time.sleep(600)
 
 
@@ -102,7 +103,7 @@ def find_left_without_link(spark: Any, folder: Path) -> list[int]:
             spark=spark,
             run_dir=folder,
             distribution="none",
-            timeout_s=8,
+            timeout_s=20,
         )
     except st.RunTimeoutError:
         pids = [int(path.read_text()) for path in folder.glob("pid-*")]

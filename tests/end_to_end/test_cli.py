@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 
 def call(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [str(COMMAND), *words], cwd=folder, capture_output=True, text=True, timeout=175
+        [str(COMMAND), *words], cwd=folder, capture_output=True, text=True, timeout=500
     )
 
 
@@ -69,7 +69,7 @@ def test_doctor_says_what_to_do(tmp_path: Path) -> None:
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=175,
+        timeout=500,
         env={**os.environ, "PYSPARK_PYTHON": str(bare / "bin/python")},
     )
     assert answer.returncode == 1

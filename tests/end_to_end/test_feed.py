@@ -36,7 +36,7 @@ def make_frame(spark: Any, num_rows: int = cases.NUM_ROWS, num_partitions: int =
 
 
 def run(spark: Any, folder: Path, fn: Any, data: Any, **more: Any) -> tuple[Any, list[Any]]:
-    options: dict[str, Any] = {"num_workers": 2, "progress": False, **more}
+    options: dict[str, Any] = {"num_workers": 2, "progress": False, "slot_wait_s": 60, **more}
     result = st.run(fn, spark=spark, data=data, run_dir=folder, **options)
     ranks = range(options["num_workers"])
     return result, [json.loads((folder / f"rank-{rank}.json").read_text()) for rank in ranks]

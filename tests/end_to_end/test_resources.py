@@ -17,7 +17,8 @@ ALONE: dict[str, Any] = {"distribution": "none", "progress": False}
 def test_too_few_slots(spark: Any, tmp_path: Path) -> None:
     started = time.monotonic()
     with pytest.raises(st.ResourceError) as caught:
-        st.run(lambda ctx: 1, num_workers=3, spark=spark, run_dir=tmp_path / "run", **ALONE)
+        run = tmp_path / "run"
+        st.run(lambda ctx: 1, num_workers=3, spark=spark, run_dir=run, slot_wait_s=1, **ALONE)
     assert time.monotonic() - started < 5.0
     assert (caught.value.needed, caught.value.slots) == (3, 2)
     assert "needs 3 task slots" in str(caught.value) and "has 2" in str(caught.value)
@@ -36,21 +37,26 @@ def test_slots_held_by_another_job(spark: Any, tmp_path: Path) -> None:
     def hold(batches: Iterator[Any]) -> Iterator[Any]:
         import time
 
-        time.sleep(30)
-        yield from batches
+        for batch in batches:
+            (tmp_path / f"held-{batch.column('id')[0]}").touch()
+            time.sleep(30)
+            yield batch
 
     other = threading.Thread(
         target=lambda: spark.range(0, 2, 1, 2).mapInArrow(hold, "id long").collect()
     )
     other.start()
     try:
-        time.sleep(1.0)
+        deadline = time.monotonic() + 60
+        while len(list(tmp_path.glob("held-*"))) < 2:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
         with pytest.raises(st.LaunchError, match=r"Only 0 of 2 nodes.*other jobs"):
             st.run(
                 lambda ctx: 1,
                 num_workers=2,
                 spark=spark,
-                run_dir=tmp_path,
+                run_dir=tmp_path / "run",
                 launch_timeout_s=3,
                 **ALONE,
             )

@@ -30,7 +30,7 @@ def start(kind: str, folder: Path) -> subprocess.Popen[str]:
 
 def finish(process: subprocess.Popen[str]) -> str:
     try:
-        output, _ = process.communicate(timeout=170)
+        output, _ = process.communicate(timeout=500)
     except subprocess.TimeoutExpired:
         process.kill()
         raise
