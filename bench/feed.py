@@ -1,9 +1,10 @@
 """How fast rows reach the training step, against the limit and against the peers, in one run.
 
-    python bench/feed.py [frames] [peer] [epochs] [files] [growth] [memory] [fashion]
+    python bench/feed.py [frames] [peer] [handover] [epochs] [files] [growth] [memory] [fashion]
 
 frames   a cached DataFrame to batches of 256 in two trainers, against Spark's bare mapInArrow
 peer     the same against TensorFlowOnSpark's DataFeed
+handover blocks from agent to trainer, against Arrow Flight over a Unix socket
 epochs   the second epoch against reading the same rows from local files with pyarrow
 files    Parquet and TFRecord to batches, against pyarrow and tf.data doing the same
 growth   rows/s for 1, 2 and 4 partitions a worker, and for growing data
@@ -31,6 +32,7 @@ from typing import Any
 
 import feed_fashion
 import feed_files
+import feed_handover
 import feed_peer
 
 import sparktrain as st
@@ -248,6 +250,10 @@ def peer(spark: Any) -> None:
     print(f" {ours / theirs:,.0f} times", flush=True)
 
 
+def handover(spark: Any) -> None:
+    feed_handover.compare(ROUNDS)
+
+
 def epochs(spark: Any) -> None:
     feed_files.compare_epochs(spark, ROUNDS)
 
@@ -281,7 +287,7 @@ def fashion(spark: Any) -> None:
 
 
 def main() -> None:
-    known = (frames, peer, epochs, files, growth, memory, fashion)
+    known = (frames, peer, handover, epochs, files, growth, memory, fashion)
     names = {function.__name__: function for function in known}
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("parts", nargs="*", choices=[[], *names], help="all by default")
