@@ -26,7 +26,7 @@ check: $(READY)  ## lint, types, layers
 	$(BIN)/lint-imports
 
 test: $(READY) check  ## all tests but the slow ones
-	$(BIN)/pytest -m "not slow"
+	$(BIN)/pytest -m "not slow" --durations=25
 
 test-slow: $(READY)  ## the slow tests: other versions of Keras
 	$(BIN)/pytest -m slow
