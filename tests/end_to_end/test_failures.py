@@ -262,6 +262,35 @@ def test_ctrl_c_in_the_driver(spark: Any, tmp_path: Path) -> None:
     assert st.run(lambda ctx: ctx.rank, num_workers=2, spark=spark, **ALONE).value == 0
 
 
+def test_a_second_ctrl_c_does_not_wait(spark: Any, tmp_path: Path) -> None:
+    def train(ctx: Any) -> None:
+        import time
+        from pathlib import Path
+
+        Path(ctx.run_dir, f"up-{ctx.rank}").touch()
+        while not ctx.should_stop:
+            time.sleep(0.05)
+        Path(ctx.run_dir, f"stop-{ctx.rank}").touch()
+        time.sleep(600)
+
+    def interrupt_twice() -> None:
+        deadline = time.monotonic() + 100
+        for sign in ("up", "stop"):
+            while len(list(tmp_path.glob(f"{sign}-*"))) < 2 and time.monotonic() < deadline:
+                time.sleep(0.05)
+            os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=interrupt_twice)
+    thread.start()
+    started = time.monotonic()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            st.run(train, num_workers=2, spark=spark, run_dir=tmp_path, stop_grace_s=300, **ALONE)
+    finally:
+        thread.join()
+    assert time.monotonic() - started < 150
+
+
 def test_run_that_ends_before_its_job_is_submitted(spark: Any, tmp_path: Path) -> None:
     with pytest.raises(st.RunTimeoutError):
         st.run(

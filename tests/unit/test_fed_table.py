@@ -197,6 +197,17 @@ def test_a_pass_that_was_ended_by_close_is_no_complete_one(spill: Spill) -> None
     assert not spill.table._has_been_read
 
 
+@pytest.mark.parametrize("then", ["blocks", "end"])
+def test_what_went_wrong_is_not_hidden_by_what_came_then(spill: Spill, then: str) -> None:
+    spill.feed.handle({"kind": "spill", "folder": "/no/such/folder"})
+    if then == "blocks":
+        spill.add(1)
+    else:
+        spill.finish()
+    with pytest.raises(SpillError, match="/no/such/folder"):
+        read(spill.table)
+
+
 def test_the_queue_is_what_the_newest_pass_has_not_read(spill: Spill) -> None:
     spill.open()
     assert spill.feed.depth == 0

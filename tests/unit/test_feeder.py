@@ -20,6 +20,7 @@ from sparktrain.data.schema import Column
 from sparktrain.data.spill import Entry
 from sparktrain.data.spill_folders import MANIFEST, write_manifest
 from sparktrain.data.tables import TableSpec
+from sparktrain.data.trays import TRAY_BYTES
 from sparktrain.trainer.feed import Feed
 from sparktrain.wire import frames
 
@@ -39,7 +40,7 @@ class Node:
         self.done = threading.Event()
         self.trainer = Feed([table.to_dict() for table in tables])
         self.feeder = Feeder(
-            tables, len(tables) > 1, partition, attempt, root, self._tell, self._on_done
+            tables, len(tables) > 1, partition, attempt, [root], self._tell, self._on_done
         )
 
     def _tell(self, frame: dict[str, Any]) -> None:
@@ -309,6 +310,60 @@ def test_spills_of_different_attempts_are_never_mixed(root: Path) -> None:
         assert node.outcome == {"train": 6}
 
 
+def test_spills_are_found_and_removed_on_every_disk(tmp_path: Path) -> None:
+    """A restart may put a partition on another host, where its number leads to another disk."""
+    roots = [tmp_path / "a", tmp_path / "b"]
+
+    def make(partition: int, attempt: int) -> Node:
+        node = Node(tmp_path, TRAIN)
+        node.feeder = Feeder([TRAIN], False, partition, attempt, roots, node._tell, node._on_done)
+        return node
+
+    first = make(1, 0)
+    with first.feeder:
+        first.run(make_batches(3))
+        first.feeder.is_kept = True
+    assert not roots[0].exists() and (roots[1] / "part-1-0").exists()
+    again = make(0, 1)
+    with again.feeder:
+        assert list(again.feeder.find_earlier()) == [(0, 1)]
+        again.run(make_batches(2))
+        assert (roots[0] / "part-0-1").exists() and not roots[1].exists()
+    assert not roots[0].exists()
+
+
+def test_a_feed_that_was_stopped_reports_nothing(root: Path) -> None:
+    go_on = threading.Event()
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        yield from make_batches(1)
+        go_on.wait(10)
+        yield pa.RecordBatch.from_pydict({"n": [None], "v": [[1.0, 2.0]]})
+
+    node = Node(root, TRAIN)
+    with node.feeder:
+        node.feeder.start(batches(), {}, [()])
+        node.feeder.stop()
+        go_on.set()
+        assert node.feeder._thread is not None
+        node.feeder._thread.join(10)
+    assert node.outcome is None
+
+
+def test_blocks_are_cut_by_what_they_take_not_by_what_came(root: Path) -> None:
+    table = TableSpec("t", (Column("v", "double", 1, (20_000,), pad=0.0),))
+    rows = [{"v": [1.0]}] * 200  # 160 kB each when padded
+    batch = pa.RecordBatch.from_struct_array(
+        pa.array(rows, pa.struct([("v", pa.list_(pa.float64()))]))
+    )
+    node = Node(root, table)
+    with node.feeder:
+        node.run([batch])
+        sizes = [entry["size"] for frame in node.frames for entry in frame.get("entries", ())]
+    assert node.outcome == {"t": 200}
+    assert len(sizes) == 4 and max(sizes) <= TRAY_BYTES
+
+
 def test_an_evaluator_has_no_spill_to_use(root: Path) -> None:
     fill(root)
     node = Node(root, TRAIN, partition=1, attempt=1)
@@ -352,7 +407,7 @@ def test_rows_cut_off_by_spark_are_not_all_rows(tmp_path: Path) -> None:
         False,
         0,
         0,
-        tmp_path / "root",
+        [tmp_path / "root"],
         lambda frame: told.append(frame["kind"]),
         outcomes.append,
         is_cut=lambda: bool(select.select([here], [], [], 0)[0]),

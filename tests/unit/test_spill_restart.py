@@ -14,7 +14,7 @@ from sparktrain.data.spill import Entry, SpillWriter
 from sparktrain.data.spill_folders import (
     MANIFEST,
     find_complete,
-    find_root,
+    find_roots,
     make_folder,
     match,
     read_manifest,
@@ -45,10 +45,10 @@ def check_match(options: Sequence[Collection[int]]) -> None:
 
 
 def test_the_root_is_the_users_choice_or_one_of_sparks_local_folders() -> None:
-    assert find_root("/a,/b", "/own", "r1", 0) == Path("/own/sparktrain-spill-r1")
-    homes = [str(find_root("/a,,/b", "", "r1", number).parent) for number in range(4)]
-    assert homes == ["/a", "/b", "/a", "/b"]
-    assert find_root("", "", "r1", 7) == Path("/tmp/sparktrain-spill-r1")
+    name = "sparktrain-spill-r1"
+    assert find_roots("/a,/b", "/own", "r1") == [Path("/own", name)]
+    assert find_roots("/a,,/b", "", "r1") == [Path("/a", name), Path("/b", name)]
+    assert find_roots("", "", "r1") == [Path("/tmp", name)]
 
 
 def test_removing_leaves_what_other_tasks_of_this_attempt_have(tmp_path: Path) -> None:

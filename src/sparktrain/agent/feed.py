@@ -16,7 +16,7 @@ import pyarrow as pa
 from sparktrain.agent.handover import Handover
 from sparktrain.agent.memory import keeping_memory
 from sparktrain.data.ahead import read_ahead
-from sparktrain.data.arrow import make_block, stored_schema
+from sparktrain.data.arrow import dense_bytes, make_block, stored_schema
 from sparktrain.data.faults import BadRowError, Place
 from sparktrain.data.spill import SpillError
 from sparktrain.data.spill_folders import (
@@ -50,7 +50,7 @@ class Feeder:
         tables: What the stage's rows are of.
         is_mixed: Whether the stage carries several tables as structs.
         partition, attempt: The number of the task, and of the run's attempt.
-        root: Where spills of this run are on this host.
+        roots: Where spills of this run are on this host; each partition uses one of them.
         tell: Sends a frame to the trainer.
         on_done: Called with the rows of each table when all is in, or with what went wrong.
         is_cut: Whether Spark has closed the connection that the batches come by. Arrow cannot
@@ -64,7 +64,7 @@ class Feeder:
         is_mixed: bool,
         partition: int,
         attempt: int,
-        root: Path,
+        roots: Sequence[Path],
         tell: Callable[[dict[str, Any]], None],
         on_done: Callable[[dict[str, int] | str], None],
         is_cut: Callable[[], bool] = lambda: False,
@@ -74,12 +74,12 @@ class Feeder:
         self._is_mixed = is_mixed
         self._partition = partition
         self._attempt = attempt
-        self._root = root
+        self._roots = roots
         self._tell = tell
         self._on_done = on_done
         self._is_cut = is_cut
         self._trays = trays
-        self._folder = root / "none"
+        self._folder: Path | None = None
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
         self._batches: Iterator[pa.RecordBatch] = iter(())
@@ -94,14 +94,17 @@ class Feeder:
         return self
 
     def __exit__(self, *exc: object) -> None:
-        """Ends the feed behind the batch that is on its way, and removes the spill."""
-        self._stopped.set()
-        if self._trays is not None:
-            self._trays.ask()  # nobody ever will, but nobody shall wait for it either
+        self.stop()
         if self._thread is not None:
             self._thread.join(JOIN_S)
         if not self.is_kept:
-            remove_folders(self._root, self._attempt, self._folder)
+            self._remove(self._folder)
+
+    def stop(self) -> None:
+        """Ends the feed behind the batch that is on its way: nobody reads any more."""
+        self._stopped.set()
+        if self._trays is not None:
+            self._trays.ask()  # nobody ever will, but nobody shall wait for it either
 
     def has_rows_left(self) -> bool:
         """Whether Spark has more rows for a feed that is over; waits for a batch on its way."""
@@ -112,9 +115,17 @@ class Feeder:
         self._is_idle.wait()
         return not self._has_ended
 
+    def _remove(self, *own: Path | None) -> None:
+        for root in self._roots:
+            remove_folders(root, self._attempt, *own)
+
     def find_earlier(self) -> dict[tuple[int, int], Path]:
         """Complete spills of earlier attempts on this host, by attempt and partition."""
-        return find_complete(self._root, [table.name for table in self._tables])
+        names = [table.name for table in self._tables]
+        found: dict[tuple[int, int], Path] = {}
+        for root in self._roots:
+            found |= find_complete(root, names)
+        return found
 
     def start(
         self,
@@ -166,7 +177,8 @@ class Feeder:
             with keeping_memory():
                 rows = self._feed()
         except (BadRowError, SpillError) as error:
-            self._on_done(str(error))
+            if not self._stopped.is_set():
+                self._on_done(str(error))
         except Exception as error:
             if not self._stopped.is_set() and not self._is_cut():
                 self._on_done(f"Spark's rows could not be read: {type(error).__name__}: {error}")
@@ -188,8 +200,9 @@ class Feeder:
             self._is_idle.set()
 
     def _feed(self) -> dict[str, int]:
-        remove_folders(self._root, self._attempt)  # of attempts that cannot be used
-        folder = self._folder = make_folder(self._root, self._partition, self._attempt)
+        self._remove()  # what earlier attempts left and cannot be used
+        root = self._roots[self._partition % len(self._roots)]
+        folder = self._folder = make_folder(root, self._partition, self._attempt)
         schemas = {table.name: stored_schema(table.columns) for table in self._tables}
         rows = {table.name: 0 for table in self._tables}
         with Handover(folder, schemas, self._tell, self._trays) as handover:
@@ -217,7 +230,7 @@ class Feeder:
         if batch.num_rows == 0:
             return
         if not self._is_mixed:
-            yield from ((self._tables[0], part) for part in _cut(batch))
+            yield from ((self._tables[0], part) for part in _cut(batch, self._tables[0]))
             return
         numbers = batch.column(TABLE_COLUMN).to_numpy(zero_copy_only=False)
         edges = [0, *(np.flatnonzero(np.diff(numbers)) + 1).tolist(), len(numbers)]
@@ -226,10 +239,12 @@ class Feeder:
             structs = batch.column(STRUCT_COLUMN.format(number)).slice(start, stop - start)
             names = [field.name for field in structs.type]
             rows = pa.RecordBatch.from_arrays(structs.flatten(), names=names)
-            yield from ((self._tables[number], part) for part in _cut(rows))
+            yield from ((self._tables[number], part) for part in _cut(rows, self._tables[number]))
 
 
-def _cut(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    step = max(int(batch.num_rows * MAX_BLOCK_BYTES / max(batch.nbytes, 1)), 1)
+def _cut(batch: pa.RecordBatch, table: TableSpec) -> Iterator[pa.RecordBatch]:
+    # Rows may be larger in a block than they came: padded, or bits that become bytes.
+    row_bytes = max(batch.nbytes / batch.num_rows, dense_bytes(table.columns), 1)
+    step = max(int(MAX_BLOCK_BYTES / row_bytes), 1)
     for start in range(0, batch.num_rows, step):
         yield batch.slice(start, step)

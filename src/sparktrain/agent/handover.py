@@ -1,7 +1,7 @@
 """Gets blocks to the trainer: into the spill, and by hand where there is a tray.
 
-A block on a tray is told to the trainer at once and written meanwhile, so that training does
-not wait for the disk. One without a tray is told when it is in the file.
+A block is told to the trainer when it is in the file, so that nothing the trainer does with a
+tray can get there. The next ones are put together meanwhile, on trays of their own.
 """
 
 from __future__ import annotations
@@ -59,47 +59,40 @@ class Handover:
         """Hands over a block; raises SpillError for this or an earlier one."""
         while self._storing and self._storing[0].done():
             self._storing.popleft().result()
-        writer, entries = self._writers[table], self.entries[table]
+        writer = self._writers[table]
         tray = self._take_tray(writer.find_size(block))
         if self._trays is None or tray is None:
-            entries.append(writer.append(block))
-            self._tell_block(table, None)
+            self.finish()  # blocks are told in their order
+            self._tell_block(table, writer.append(block), None)
             return
         memory = self._trays.view(tray)
-        entries.append(writer.place(block, memory))
-        self._tell_block(table, tray)
-        self._storing.append(self._pool.submit(self._store, table, len(entries) - 1, tray, memory))
+        entry = writer.place(block, memory)
+        self._storing.append(self._pool.submit(self._store, table, entry, tray, memory))
 
     def finish(self) -> None:
-        """Waits until all blocks are in the spill; raises SpillError."""
+        """Waits until all blocks are in the spill and told; raises SpillError."""
         while self._storing:
             self._storing.popleft().result()
 
     def _take_tray(self, size: int) -> int | None:
-        """A tray of that size. Waits for the disk to free one, but never for the trainer."""
+        """A tray of that size, if the trainer has left one. Waits for its first read only."""
         if self._trays is None or size > self._trays.tray_bytes:
             return None
-        while (tray := self._trays.take()) is None:
-            if not self._trays.is_asked():
-                # The trainer is still loading TensorFlow, which needs the processor more.
-                self._trays.wait_for_reader()
-            elif self._storing:
-                self._storing.popleft().result()
-            else:
-                return None
+        if (tray := self._trays.take()) is None and not self._trays.is_asked():
+            # The trainer is still loading TensorFlow, which needs the processor more.
+            self._trays.wait_for_reader()
+            tray = self._trays.take()
         return tray
 
-    def _store(self, table: str, number: int, tray: int, memory: memoryview) -> None:
-        if self._trays is None:
-            return
+    def _store(self, table: str, entry: Entry, tray: int, memory: memoryview) -> None:
         try:
-            self._writers[table].write(self.entries[table][number], memory)
+            self._writers[table].write(entry, memory)
         except SpillError:
-            self._trays.ask()  # whoever waits for a reader shall hear of this instead
+            if self._trays is not None:
+                self._trays.ask()  # whoever waits for a reader shall hear of this instead
             raise
-        self._trays.free([tray])
-        self._tell({"kind": "stored", "table": table, "block": number})
+        self._tell_block(table, entry, tray)
 
-    def _tell_block(self, table: str, tray: int | None) -> None:
-        entry = asdict(self.entries[table][-1])
-        self._tell({"kind": "blocks", "table": table, "entries": [entry], "tray": tray})
+    def _tell_block(self, table: str, entry: Entry, tray: int | None) -> None:
+        self.entries[table].append(entry)
+        self._tell({"kind": "blocks", "table": table, "entries": [asdict(entry)], "tray": tray})

@@ -175,8 +175,9 @@ class TrainerProcess:
 
     def fail(self, kind: str, what: str) -> None:
         """Ends the trainer because of a fault that the agent has found."""
-        self._fault = (kind, what[:MAX_WHAT_CHARS])
-        self.kill()
+        if self.returned is None:
+            self._fault = (kind, what[:MAX_WHAT_CHARS])
+            self.kill()
 
     def wait(self) -> Failure | None:
         """Waits for the function to return; None then, else how the node failed."""

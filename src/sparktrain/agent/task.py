@@ -31,7 +31,7 @@ from sparktrain.agent.process import (
     make_environment,
 )
 from sparktrain.agent.unread import leave_unread
-from sparktrain.data.spill_folders import find_root
+from sparktrain.data.spill_folders import find_roots
 from sparktrain.data.trays import Trays
 from sparktrain.spec import Failure, NodeSpec, RunSpec
 from sparktrain.wire.client import ControlClient
@@ -157,7 +157,11 @@ class Agent:
     def run(self) -> Iterator[bytes]:
         """Runs the node to its end; yields its summary and value, or raises NodeFailureError."""
         with self._lifeline, self._link:
-            summary, value = self._run_trainer()
+            try:
+                summary, value = self._run_trainer()
+            except BaseException:
+                leave_unread()
+                raise
             self._link.send(Bye())
             summary["unsent_lines"], summary["dropped_lines"] = self._link.close()
         if self._spec.tables and self._feeder is not None and self._feeder.has_rows_left():
@@ -200,8 +204,8 @@ class Agent:
                     self._link.log("sparktrain: rows of an earlier attempt are used again")
             failure = trainer.wait()
             if failure is not None:
-                feeder.is_kept = self._is_spill_kept(failure)
                 self._fail(failure)
+            feeder.stop()
             feeder.is_kept = False
             self._link.send(Returned())
             self._departure.wait()
@@ -224,8 +228,10 @@ class Agent:
 
     def _make_trays(self) -> AbstractContextManager[Trays | None]:
         # Memory without a name is Linux' own; elsewhere all blocks are read from the spill.
-        is_fed = bool(self._spec.tables) and self._node.rank is not None
-        return Trays() if is_fed and hasattr(os, "memfd_create") else nullcontext()
+        if self._spec.tables and self._node.rank is not None and hasattr(os, "memfd_create"):
+            with contextlib.suppress(OSError):  # a container may forbid it
+                return Trays()
+        return nullcontext()
 
     def _make_feeder(self, trainer: TrainerProcess) -> Feeder:
         spec, partition = self._spec, self._context.partitionId()
@@ -243,7 +249,7 @@ class Agent:
             is_mixed=spec.is_mixed,
             partition=partition,
             attempt=spec.attempt,
-            root=find_root(local_dirs, spec.spill_dir, spec.run_id, partition),
+            roots=find_roots(local_dirs, spec.spill_dir, spec.run_id),
             tell=trainer.send,
             on_done=on_done,
             is_cut=self._lifeline.is_gone,
@@ -253,7 +259,8 @@ class Agent:
     def _is_spill_kept(self, failure: Failure) -> bool:
         """Whether a restart may follow that can use it."""
         is_own = failure.kind in ("exception", "data", "exit", "result") and not failure.is_echo
-        return self._may_restart and (self._spec.restart_on_error or not is_own)
+        may_follow = self._may_restart and failure.kind != "versions"
+        return may_follow and (self._spec.restart_on_error or not is_own)
 
     def _describe_data(self) -> bytes:
         """The tables as the trainer gets them: not in a frame, which lists of files may exceed."""
@@ -309,6 +316,8 @@ class Agent:
         return cards
 
     def _fail(self, failure: Failure) -> None:
+        if self._feeder is not None:
+            self._feeder.is_kept = self._is_spill_kept(failure)
         self._link.send(Failed(failure=failure.to_dict()))
         if failure.is_echo and failure.kind not in ("ended", "cut"):
             time.sleep(ECHO_WAIT_S)

@@ -26,11 +26,13 @@ _ESTABLISHED = "01"
 def leave_unread() -> bool:
     """Has the worker wait for Spark to close the connection, instead of reading what is left.
 
-    Only for a task that has rows left: a worker that has read all of them is used again. False
-    if the worker is of a kind that is not known here, which then reads the rest.
+    Only for a task that fails or has rows left: a worker that has read all of them is used
+    again. False if the worker is of a kind that is not known here, which then reads the rest.
     """
     connection = _find_connection()
-    if connection is None or sys.platform != "linux":
+    # A pipelined worker reads ahead of its task, and so may have read all of them.
+    is_pipelined = os.environ.get("SPARK_PIPELINED_UDF") == "1"
+    if connection is None or is_pipelined or sys.platform != "linux":
         return False
     # As little as can be waits here: the sooner Spark finds no room, the sooner it is over.
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1)

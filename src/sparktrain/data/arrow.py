@@ -46,6 +46,12 @@ def stored_schema(columns: Sequence[Column]) -> pa.Schema:
     return pa.schema(fields)
 
 
+def dense_bytes(columns: Sequence[Column]) -> int:
+    """What a row takes in a block, without what varies."""
+    fixed = [column for column in columns if column.is_dense and column.dtype != "string"]
+    return sum(column.size * int(_STORED[column.dtype].bit_width) // 8 for column in fixed)
+
+
 def make_block(batch: pa.RecordBatch, columns: Sequence[Column], place: Place) -> pa.RecordBatch:
     """The block of a record batch; raises BadRowError."""
     arrays = []

@@ -16,11 +16,10 @@ MANIFEST = "complete.json"
 _TRIES = 100
 
 
-def find_root(local_dirs: str, own: str, run_id: str, partition: int) -> Path:
-    """The folder of a run's spill on this host: the user's choice, else Spark's local folders."""
-    choices = [own] if own else [entry for entry in local_dirs.split(",") if entry]
-    home = choices[partition % len(choices)] if choices else "/tmp"
-    return Path(home) / f"sparktrain-spill-{run_id}"
+def find_roots(local_dirs: str, own: str, run_id: str) -> list[Path]:
+    """The folders of a run's spills on this host: the user's choice, else Spark's local folders."""
+    homes = [own] if own else [entry for entry in local_dirs.split(",") if entry]
+    return [Path(home) / f"sparktrain-spill-{run_id}" for home in homes or ["/tmp"]]
 
 
 def make_folder(root: Path, partition: int, attempt: int) -> Path:
@@ -39,7 +38,7 @@ def make_folder(root: Path, partition: int, attempt: int) -> Path:
     return folder
 
 
-def remove_folders(root: Path, before: int, *own: Path) -> None:
+def remove_folders(root: Path, before: int, *own: Path | None) -> None:
     """Removes these folders and all of attempts before the given one."""
     for folder in root.glob("part-*"):
         if folder in own or int(folder.name.rpartition("-")[2]) < before:

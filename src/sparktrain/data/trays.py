@@ -1,9 +1,9 @@
 """Memory that an agent and its trainer share: fresh blocks go through it from hand to hand.
 
-There is a fixed number of trays, used again and again. The agent puts a block on a free tray
-and tells the trainer. The tray is free again when the block is in the spill and nobody in the
-trainer looks at it any more. A block that finds no free tray is read from the spill, where every
-block is anyway.
+There is a fixed number of trays, used again and again. The agent puts a block on a free tray,
+writes it to the spill and tells the trainer. The tray is free again when nobody in the trainer
+looks at it any more. A block that finds no free tray is read from the spill, where every block
+is anyway.
 """
 
 from __future__ import annotations
@@ -35,8 +35,6 @@ class Trays:
         self._lock = threading.Lock()
         # The last one freed is taken first: its memory is still in the processor's cache.
         self._free = list(reversed(range(num_trays)))
-        #: Tray -> how many still look at it.
-        self._holders: dict[int, int] = {}
         self._asked = threading.Event()
         #: For the trainer to inherit.
         self.descriptor = os.memfd_create("sparktrain-trays")
@@ -61,21 +59,14 @@ class Trays:
         }
 
     def take(self) -> int | None:
-        """A free tray, for the disk and the trainer to look at; None if there is none."""
+        """A free tray; None if there is none."""
         with self._lock:
-            if not self._free:
-                return None
-            tray = self._free.pop()
-            self._holders[tray] = 2
-            return tray
+            return self._free.pop() if self._free else None
 
     def free(self, trays: Iterable[int]) -> None:
-        """One of the two that look at these trays does so no more."""
+        """Nobody looks at these trays any more."""
         with self._lock:
-            for tray in trays:
-                self._holders[tray] -= 1
-                if not self._holders[tray]:
-                    self._free.append(tray)
+            self._free += trays
 
     def ask(self) -> None:
         """Somebody reads, or nobody ever will."""
@@ -113,7 +104,7 @@ class TrayReader:
             self._num_lent += 1
             is_scarce = 2 * self._num_lent > self._num_trays
         address = self._whole.address + tray * self.tray_bytes + start
-        lent = pa.foreign_buffer(address, size, base=_Loan(tray, self._freed))
+        lent = pa.foreign_buffer(address, size, base=_Loan(tray, self._freed, self._whole))
         # A copy if somebody keeps blocks, perhaps to mix their rows: the trays are needed.
         return pa.py_buffer(lent.to_pybytes()) if is_scarce else lent
 
@@ -128,9 +119,10 @@ class TrayReader:
 class _Loan:
     """What the bytes of a tray hold on to."""
 
-    def __init__(self, tray: int, freed: deque[int]) -> None:
+    def __init__(self, tray: int, freed: deque[int], memory: pa.Buffer) -> None:
         self._tray = tray
         self._freed = freed
+        self._memory = memory  # stays mapped as long as somebody looks at it
 
     def __del__(self) -> None:
         self._freed.append(self._tray)

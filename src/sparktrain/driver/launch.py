@@ -144,10 +144,12 @@ class Launch:
         try:
             self._watch(job)
         except BaseException as error:
-            if isinstance(error, KeyboardInterrupt):
-                self._stop_gently(job)
             reason = "the run timed out" if isinstance(error, TimeoutError) else "the run ended"
-            self._end(job, reason, may_restart=False)
+            try:
+                if isinstance(error, KeyboardInterrupt):
+                    self._stop_gently(job)
+            finally:  # also at a second Ctrl-C
+                self._end(job, reason, may_restart=False)
             raise
         cause = monitor.snapshot.cause
         if job.error is None and cause is None:
@@ -223,10 +225,14 @@ class Launch:
         # Nodes with a link end themselves at once; the others are ended by Spark. Again and
         # again, because nodes may come up and jobs be submitted while we are at it.
         self._monitor.end_nodes(reason, may_restart)
-        while not job.join(0.5) and time.monotonic() < deadline:
+        try:
+            while not job.join(0.5) and time.monotonic() < deadline:
+                job.cancel()
+                self._monitor.end_nodes(reason, may_restart)
+            self._wait_for_links(deadline)
+        except KeyboardInterrupt:  # somebody cannot wait: Spark ends what is left
             job.cancel()
-            self._monitor.end_nodes(reason, may_restart)
-        self._wait_for_links(deadline)
+            raise
         self._display.update(self._monitor.snapshot, self._monitor.take_lines())
 
     def _wait_for_links(self, deadline: float) -> None:

@@ -67,8 +67,6 @@ class Feed:
         elif kind == "blocks":
             entries = [Entry(**entry) for entry in frame["entries"]]
             self._fed[frame["table"]].add(entries, frame.get("tray"))
-        elif kind == "stored":
-            self._fed[frame["table"]].note_stored(frame["block"])
         elif kind == "fed":
             for table in self._fed.values():
                 table.finish()
@@ -175,8 +173,6 @@ class FedTable:
         self._entries: list[Entry] = []
         #: Block -> the tray it lies on, until somebody takes it.
         self._handed: dict[int, int] = {}
-        #: Blocks that are not in the file yet.
-        self._unstored: set[int] = set()
         self._reader: SpillReader | None = None
         self._is_complete = False
         self._fault: str | None = None
@@ -198,13 +194,7 @@ class FedTable:
         with self._changed:
             if tray is not None:
                 self._handed[len(self._entries)] = tray
-                self._unstored.add(len(self._entries))
             self._entries += entries
-            self._changed.notify_all()
-
-    def note_stored(self, number: int) -> None:
-        with self._changed:
-            self._unstored.discard(number)
             self._changed.notify_all()
 
     def fail(self, what: str) -> None:
@@ -245,10 +235,14 @@ class FedTable:
         self._ask()
         with self._changed:
             while not (number < len(self._entries) or self._is_complete or self._is_closed):
-                if self._fault is not None:
-                    raise SpillError(self._fault)
+                self._check()
                 self._changed.wait()
+            self._check()
             return number < len(self._entries) and not self._is_closed
+
+    def _check(self) -> None:
+        if self._fault is not None:
+            raise SpillError(self._fault)
 
     def _read(self, number: int) -> pa.RecordBatch:
         if self._reader is None:
@@ -256,10 +250,6 @@ class FedTable:
         entry = self._entries[number]
         with self._changed:
             tray = self._handed.pop(number, None)  # the first to come takes it
-            while tray is None and number in self._unstored and not self._is_closed:
-                if self._fault is not None:
-                    raise SpillError(self._fault)
-                self._changed.wait()
         if tray is None or self._trays is None:
             return self._reader.read(entry)
         return read_block(self._trays.lend(tray, entry.offset % PAGE_BYTES, entry.size))
