@@ -1,4 +1,8 @@
-"""Epochs from the spill and files, against pyarrow and tf.data doing the same by hand."""
+"""Epochs from the spill and files, against pyarrow and tf.data doing the same by hand.
+
+Each is read twice: by a loop in Python, and by TensorFlow itself, as `fit` reads a dataset or the
+generator that it is given.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +23,8 @@ import sparktrain as st
 NUM_ROWS = 400_000
 WIDTH = 100
 BATCH = 256
+HEADER = """| Python loop, rows/s | ours to it | in TensorFlow, rows/s | ours to it |
+|---|---|---|---|---|"""
 
 
 def make_table(num_rows: int) -> pa.Table:
@@ -28,14 +34,61 @@ def make_table(num_rows: int) -> pa.Table:
     return pa.table({"x": x, "label": pa.array(np.arange(num_rows))})
 
 
-def time_passes(make: Callable[[], Iterator[Any]], rounds: int) -> float:
-    """The median rate, in rows per second, of whole passes."""
-    rates = []
-    for _ in range(rounds):
-        started = time.perf_counter()
-        rows = sum(len(batch) for batch in make())
-        rates.append(rows / (time.perf_counter() - started))
-    return statistics.median(rates)
+def time_loop(make: Callable[[], Iterator[Any]]) -> float:
+    """Rows per second of a pass in Python."""
+    started = time.perf_counter()
+    rows = sum(len(label) for _, label in make())
+    return rows / (time.perf_counter() - started)
+
+
+def time_inside(dataset: Any) -> float:
+    """Rows per second of a pass in TensorFlow."""
+    import tensorflow as tf
+
+    def count(rows: Any, pair: Any) -> Any:
+        return rows + tf.shape(pair[1], tf.int64)[0]
+
+    started = time.perf_counter()
+    rows = int(dataset.reduce(np.int64(0), count))
+    return rows / (time.perf_counter() - started)
+
+
+def as_fit_does(make: Callable[[], Iterator[Any]]) -> Any:
+    """The dataset that Keras makes of a generator."""
+    import tensorflow as tf
+
+    signature = (
+        tf.TensorSpec((None, WIDTH), tf.float32),
+        tf.TensorSpec((None,), tf.int64),
+    )
+    return tf.data.Dataset.from_generator(make, output_signature=signature).prefetch(
+        tf.data.AUTOTUNE
+    )
+
+
+def measure_in_turns(
+    ways: dict[str, tuple[Callable[[], Iterator[Any]], Any]], rounds: int
+) -> dict[str, list[float]]:
+    """Median rates of each way, in a loop and inside TensorFlow."""
+    found: dict[str, list[list[float]]] = {name: [] for name in ways}
+    for number in range(rounds + 1):
+        for name, (make, dataset) in ways.items():
+            rates = [time_loop(make), time_inside(dataset)]
+            if number:  # the first one warms up
+                found[name].append(rates)
+    return {
+        name: [statistics.median(values) for values in zip(*rates, strict=True)]
+        for name, rates in found.items()
+    }
+
+
+def show(what: str, ours: str, found: dict[str, list[float]]) -> None:
+    for name, (loop, inside) in found.items():
+        ratios = [found[ours][0] / loop, found[ours][1] / inside]
+        print(
+            f"| {what}{name} | {loop:,.0f} | {ratios[0]:.2f} | {inside:,.0f} | {ratios[1]:.2f} |",
+            flush=True,
+        )
 
 
 def read_by_hand(batches: Iterator[pa.RecordBatch]) -> Iterator[Any]:
@@ -46,11 +99,13 @@ def read_by_hand(batches: Iterator[pa.RecordBatch]) -> Iterator[Any]:
         x = block.column("x").flatten().to_numpy().reshape(-1, WIDTH)
         label = block.column("label").to_numpy()
         for start in range(0, len(label), BATCH):
-            tf.convert_to_tensor(x[start : start + BATCH])
-            yield tf.convert_to_tensor(label[start : start + BATCH])
+            yield (
+                tf.convert_to_tensor(x[start : start + BATCH]),
+                tf.convert_to_tensor(label[start : start + BATCH]),
+            )
 
 
-def run_alone(function: Any, data: Any, args: Any) -> dict[str, float]:
+def run_alone(function: Any, data: Any, args: Any) -> dict[str, list[float]]:
     with tempfile.TemporaryDirectory() as folder:
         st.run(
             function,
@@ -61,7 +116,7 @@ def run_alone(function: Any, data: Any, args: Any) -> dict[str, float]:
             distribution="none",
             progress=False,
         )
-        answer: dict[str, float] = json.loads(Path(folder, "answer.json").read_text())
+        answer: dict[str, list[float]] = json.loads(Path(folder, "answer.json").read_text())
     return answer
 
 
@@ -81,17 +136,20 @@ def compare_epochs(spark: Any, rounds: int) -> None:
         for _ in dataset:
             pass
         arrow, parquet = ctx.args["arrow"], ctx.args["parquet"]
-        found: dict[str, list[float]] = {"spill": [], "arrow": [], "parquet": []}
-        ways: dict[str, Callable[[], Iterator[Any]]] = {
-            "spill": lambda: (label for _, label in dataset),
-            "arrow": lambda: own.read_by_hand(own._read_arrow(arrow)),
-            "parquet": lambda: own.read_by_hand(pq.ParquetFile(parquet).iter_batches(10_000)),
+
+        def by_arrow() -> Iterator[Any]:
+            return own.read_by_hand(own._read_arrow(arrow))
+
+        def by_parquet() -> Iterator[Any]:
+            return own.read_by_hand(pq.ParquetFile(parquet).iter_batches(10_000))
+
+        ways: dict[str, Any] = {
+            "the spill": (lambda: iter(dataset), dataset),
+            "an Arrow file by hand": (by_arrow, own.as_fit_does(by_arrow)),
+            "a Parquet file by hand": (by_parquet, own.as_fit_does(by_parquet)),
         }
-        for _ in range(ctx.args["rounds"]):
-            for name, way in ways.items():
-                found[name].append(own.time_passes(way, 1))
-        medians = {name: statistics.median(values) for name, values in found.items()}
-        Path(ctx.run_dir, "answer.json").write_text(json.dumps(medians))
+        found = own.measure_in_turns(ways, ctx.args["rounds"])
+        Path(ctx.run_dir, "answer.json").write_text(json.dumps(found))
 
     with tempfile.TemporaryDirectory() as folder:
         table = make_table(NUM_ROWS)
@@ -104,11 +162,8 @@ def compare_epochs(spark: Any, rounds: int) -> None:
         data = st.table(frame, shapes={"x": (WIDTH,)})
         args = {"arrow": arrow, "parquet": parquet, "rounds": rounds}
         found = run_alone(measure, data, args)
-    print("\n| second epoch, one process | rows/s | ratio |\n|---|---|---|")
-    print(f"| spill | {found['spill']:,.0f} | |")
-    for name in ("arrow", "parquet"):
-        ratio = found["spill"] / found[name]
-        print(f"| {name} file with pyarrow | {found[name]:,.0f} | {ratio:.2f} |", flush=True)
+    print(f"\n| second epoch from {HEADER}")
+    show("", "the spill", found)
 
 
 def write_records(path: str, num_rows: int) -> None:
@@ -135,10 +190,10 @@ def compare_files(rounds: int) -> None:
         dataset = ctx.dataset(batch_size=BATCH, features="x", label="label")
 
         def plain() -> Iterator[Any]:
-            if ctx.args["format"] == "parquet":
-                for path in ctx.args["paths"]:
-                    yield from own.read_by_hand(pq.ParquetFile(path).iter_batches(10_000))
-                return
+            for path in ctx.args["paths"]:
+                yield from own.read_by_hand(pq.ParquetFile(path).iter_batches(10_000))
+
+        def parse() -> Any:
             features = {
                 "x": tf.io.FixedLenFeature([WIDTH], tf.float32),
                 "label": tf.io.FixedLenFeature([], tf.int64),
@@ -148,21 +203,18 @@ def compare_files(rounds: int) -> None:
                 lambda serialized: tf.io.parse_example(serialized, features),
                 num_parallel_calls=tf.data.AUTOTUNE,
             )
-            for row in parsed.prefetch(tf.data.AUTOTUNE):
-                yield row["label"]
+            return parsed.map(lambda row: (row["x"], row["label"])).prefetch(tf.data.AUTOTUNE)
 
-        found: dict[str, list[float]] = {"ours": [], "plain": []}
-        for number in range(ctx.args["rounds"] + 1):
-            ours = own.time_passes(lambda: (label for _, label in dataset), 1)
-            theirs = own.time_passes(plain, 1)
-            if number:  # the first one warms up
-                found["ours"].append(ours)
-                found["plain"].append(theirs)
-        medians = {name: statistics.median(values) for name, values in found.items()}
-        Path(ctx.run_dir, "answer.json").write_text(json.dumps(medians))
+        ways: dict[str, Any] = {"st.files": (lambda: iter(dataset), dataset)}
+        if ctx.args["format"] == "parquet":
+            ways["pyarrow by hand"] = (plain, own.as_fit_does(plain))
+        else:
+            parsed = parse()
+            ways["tf.data by hand"] = (lambda: iter(parsed), parsed)
+        found = own.measure_in_turns(ways, ctx.args["rounds"])
+        Path(ctx.run_dir, "answer.json").write_text(json.dumps(found))
 
-    print("\n| files to batches, one process | by hand, rows/s | st.files, rows/s | ratio |")
-    print("|---|---|---|---|")
+    print(f"\n| files with {HEADER}")
     with tempfile.TemporaryDirectory() as folder:
         for format, num_rows in (("parquet", NUM_ROWS // 4), ("tfrecord", 50_000)):
             paths = [f"{folder}/part-{number}.{format}" for number in range(4)]
@@ -179,6 +231,4 @@ def compare_files(rounds: int) -> None:
             data = st.files(paths, format=format, **options)
             args = {"format": format, "paths": paths, "rounds": rounds}
             found = run_alone(measure, data, args)
-            ratio = found["ours"] / found["plain"]
-            line = f"| {format} | {found['plain']:,.0f} | {found['ours']:,.0f} | {ratio:.2f} |"
-            print(line, flush=True)
+            show(f"{format}: ", "st.files", found)

@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from pathlib import PurePosixPath
 from typing import IO, Any, cast
 
+import pyarrow as pa
+
 from sparktrain.data.faults import BadFileError, BadRowError
 from sparktrain.errors import ConfigError
 
@@ -81,6 +83,11 @@ def open_seekable(filesystem: Any, path: str) -> Iterator[IO[bytes]]:
     if _is_http(filesystem) and not filesystem.info(path).get("partial"):
         # The server sends no ranges: the whole file, in memory.
         yield io.BytesIO(filesystem.cat_file(path))
+        return
+    if is_local(filesystem):
+        # Read by Arrow itself: a file of Python's takes the interpreter for every read.
+        with pa.OSFile(path) as stored:
+            yield stored
         return
     with filesystem.open(path, "rb") as stored:
         yield stored

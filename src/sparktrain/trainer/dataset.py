@@ -106,8 +106,6 @@ def make_dataset(source: Source, choice: Choice, meter: FeedMeter) -> Any:
         dataset = _make_from_records(source, choice, meter)
     else:
         dataset = _make_from_blocks(source, choice, meter)
-    if choice.features is not None or choice.label is not None:
-        dataset = dataset.map(_as_it_is(lambda row: _pick(row, choice)))
     return dataset.prefetch(tf.data.AUTOTUNE)
 
 
@@ -126,6 +124,7 @@ def _make_from_records(table: FileTable, choice: Choice, meter: FeedMeter) -> An
         window=choice.window,
         seed=choice.seed,
         count=meter.make_counter(),
+        pick=lambda row: _pick(row, choice),
     )
 
 
@@ -153,13 +152,15 @@ def _make_from_blocks(source: Source, choice: Choice, meter: FeedMeter) -> Any:
             blocks = cut(blocks, choice.batch_size, choice.drop_remainder)
         for block in blocks:
             meter.add(block.num_rows, block.nbytes)
-            yield _flatten(to_numpy(block, chosen), wanted)
+            flat = _flatten(to_numpy(block, chosen), wanted)
+            yield flat if is_ragged else _pick(flat, choice)
 
-    dataset = tf.data.Dataset.from_generator(
-        generate, output_signature=_signature(chosen, wanted, choice)
-    )
+    signature = _signature(chosen, wanted, choice)
     if is_ragged:
-        return dataset.map(_as_it_is(lambda flat: _unflatten(flat, chosen)))
+        dataset = tf.data.Dataset.from_generator(generate, output_signature=signature)
+        return dataset.map(_as_it_is(lambda flat: _pick(_unflatten(flat, chosen), choice)))
+    # Picked here, once for a block, and not once for every batch.
+    dataset = tf.data.Dataset.from_generator(generate, output_signature=_pick(signature, choice))
     return dataset.rebatch(choice.batch_size, drop_remainder=choice.drop_remainder)
 
 
@@ -226,7 +227,7 @@ def _unflatten(flat: dict[str, Any], columns: Sequence[Column]) -> dict[str, Any
 
 
 def _pick(row: dict[str, Any], choice: Choice) -> Any:
-    """(x, y) or (x, y, weight); x alone where no label is asked for."""
+    """(x, y) or (x, y, weight); x alone where no label is asked for, all where nothing is."""
     if choice.features is None:
         rest = {choice.label, choice.weight}
         x: Any = {name: value for name, value in row.items() if name not in rest}

@@ -42,6 +42,7 @@ def make_record_dataset(
     window: int = 0,
     seed: int = 0,
     count: Callable[[Any], Any] | None = None,
+    pick: Callable[[dict[str, Any]], Any] = lambda row: row,
 ) -> Any:
     """Batches of the shards' records as dicts of tensors; deterministic.
 
@@ -59,6 +60,7 @@ def make_record_dataset(
         drop_remainder: Whether to leave out a last batch that is smaller.
         window, seed: Mixes records within a window of so many; another order in every pass.
         count: Makes an operation that notes a batch of serialized records.
+        pick: Makes of a dict what a batch shall be.
 
     Iterate inside record_errors.explaining(): TensorFlow names neither the file nor the place of
     what is broken.
@@ -70,9 +72,9 @@ def make_record_dataset(
     def batch(records: Any) -> Any:
         return records.batch(batch_size, drop_remainder=drop_remainder)
 
-    def parse(serialized: Any) -> dict[str, Any]:
+    def parse(serialized: Any) -> Any:
         with tf.control_dependencies([count(serialized)] if count is not None else []):
-            return finish(tf.io.parse_example(serialized, features), columns)
+            return pick(finish(tf.io.parse_example(serialized, features), columns))
 
     if len(set(ways)) == 1 and ways[0].is_local and ways[0].num_parts == 1 and not window:
         batches = _make_whole([shard.path for shard in shards], ways[0], order, batch)
@@ -81,8 +83,7 @@ def make_record_dataset(
         batches = batch(_mix(records, window, seed) if window else records)
     # AutoGraph would rewrite ifs that are about columns, not tensors, and take its time.
     parse = tf.autograph.experimental.do_not_convert(parse)
-    parsed = batches.map(parse, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
-    return parsed.prefetch(tf.data.AUTOTUNE)
+    return batches.map(parse, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
 
 
 def _find_way(shard: Shard, options: ReadOptions) -> _Way:
