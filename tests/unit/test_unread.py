@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import socket
+import struct
 import threading
 import time
 from collections.abc import Callable
 from typing import Any
+
+import pytest
 
 from sparktrain.agent.unread import leave_unread
 
@@ -73,6 +76,18 @@ def test_without_it_all_is_read() -> None:
         peer.close()
         worker.join(10)
         assert sent >= 64 << 20
+
+
+def test_a_connection_that_is_gone_is_left_alone() -> None:
+    ours, peer = connect()
+    answers: list[bool] = []
+    with ours, peer:
+        peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        peer.close()  # at once, without a farewell
+        time.sleep(0.1)
+        with pytest.raises(ConnectionResetError):
+            make_manager()(ours, lambda: answers.append(leave_unread()))
+    assert answers == [False]
 
 
 def test_a_worker_of_another_kind_is_left_alone() -> None:

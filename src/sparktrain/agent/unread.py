@@ -34,9 +34,12 @@ def leave_unread() -> bool:
     is_pipelined = os.environ.get("SPARK_PIPELINED_UDF") == "1"
     if connection is None or is_pipelined or sys.platform != "linux":
         return False
-    # As little as can be waits here: the sooner Spark finds no room, the sooner it is over.
-    connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1)
-    ends = connection.getsockname(), connection.getpeername()
+    try:
+        # As little as can be waits here: the sooner Spark finds no room, the sooner it is over.
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1)
+        ends = connection.getsockname(), connection.getpeername()
+    except OSError:  # Spark has closed it already
+        return False
     kept = os.dup(connection.fileno())
     ours, theirs = socket.socketpair()
     # The worker's streams have copies of their own; this one is only for the rest.
