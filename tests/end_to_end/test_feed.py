@@ -125,6 +125,36 @@ def test_uneven_rows_are_all_trained_on(
     assert ranks[0]["weights"] == pytest.approx(ranks[1]["weights"], abs=NEAR)
 
 
+def test_convolutions_on_workers_with_different_numbers_of_rows(spark: Any, tmp_path: Path) -> None:
+    """The worker that has fewer takes part in the last steps without any."""
+
+    def train(ctx: Any) -> int:
+        import keras
+
+        with ctx.strategy.scope():
+            model = keras.Sequential(
+                [
+                    keras.Input((8, 8, 1)),
+                    keras.layers.Conv2D(4, 3, activation="relu"),
+                    keras.layers.MaxPooling2D(),
+                    keras.layers.Conv2D(4, 3, activation="relu"),
+                    keras.layers.Flatten(),
+                    keras.layers.Dense(1),
+                ]
+            )
+            model.compile("adam", "mse")
+        fed = ctx.dataset(batch_size=8, features="x", label="id")
+        history = model.fit(fed, epochs=2, verbose=0, callbacks=ctx.callbacks())
+        return len(history.history["loss"])
+
+    frame = spark.range(0, 64, 1, 2).where("id < 40")  # 32 rows and 8
+    frame = frame.selectExpr("array_repeat(cast(id as float) / 64, 64) as x", "id")
+    data = st.table(frame, shapes={"x": (8, 8, 1)})
+    result = st.run(train, num_workers=2, spark=spark, data=data, run_dir=tmp_path, progress=False)
+    assert result.value == 2
+    assert sum(node.rows for node in result.nodes) == 2 * 40
+
+
 def test_a_worker_without_rows(spark: Any, tmp_path: Path) -> None:
     """One of two partitions is empty; also the smallest of all feeds: one worker."""
     frame = make_frame(spark, 24, 2)
