@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import sparktrain as st
+from sparktrain.driver import spark_facts
 
 ALONE: dict[str, Any] = {"distribution": "none", "progress": False}
 
@@ -231,7 +232,16 @@ def test_restart_when_asked(spark: Any, tmp_path: Path, fail: str) -> None:
     assert [row["tries"] for row in result.metrics] == [1, 2]
 
 
-def test_no_restart_without_slots_tells_the_first_cause(spark: Any, tmp_path: Path) -> None:
+def test_no_restart_without_slots_tells_the_first_cause(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    count = spark_facts.count_slots
+
+    def count_without_the_new_executor(session: Any) -> int | None:
+        """Spark replaces the executor in a second or in ten; here it never does."""
+        return 1 if (tmp_path / "tries-1").exists() else count(session)
+
+    monkeypatch.setattr(spark_facts, "count_slots", count_without_the_new_executor)
     with pytest.raises(st.NodeLostError, match="worker:0") as caught:
         st.run(
             make_counter("executor"),
@@ -239,7 +249,7 @@ def test_no_restart_without_slots_tells_the_first_cause(spark: Any, tmp_path: Pa
             spark=spark,
             run_dir=tmp_path,
             max_restarts=1,
-            restart_wait_s=0,  # Spark needs seconds to replace the executor
+            restart_wait_s=0,
             **ALONE,
         )
     (note,) = caught.value.__notes__
