@@ -61,14 +61,6 @@ def test_tensorflow_is_quiet_unless_the_executor_says_otherwise() -> None:
     assert make_environment(inherited, {}, [])["TF_CPP_MIN_LOG_LEVEL"] == "0"
 
 
-def test_a_group_does_without_onednn_unless_somebody_says_otherwise() -> None:
-    name = "TF_ENABLE_ONEDNN_OPTS"
-    assert make_environment({}, {}, [], num_workers=2)[name] == "0"
-    assert make_environment({name: "1"}, {}, [], num_workers=2)[name] == "1"
-    assert make_environment({}, {name: "1"}, [], num_workers=2)[name] == "1"
-    assert name not in make_environment({}, {}, [])
-
-
 def test_the_import_path_is_the_given_one_not_the_executors() -> None:
     inherited = {"PYTHONPATH": "/spark/python"}
     assert "PYTHONPATH" not in make_environment(inherited, {}, [])

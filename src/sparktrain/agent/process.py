@@ -37,7 +37,6 @@ def make_environment(
     inherited: Mapping[str, str],
     wished: Mapping[str, str],
     python_path: list[str],
-    num_workers: int = 1,
 ) -> dict[str, str]:
     """The trainer's environment: the executor's without Spark, then ours, then the user's."""
     env = {
@@ -55,10 +54,6 @@ def make_environment(
     env.setdefault("MALLOC_MMAP_THRESHOLD_", str(1 << 30))
     env.setdefault("MALLOC_TOP_PAD_", str(64 << 20))
     env.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # TensorFlow's errors only, not its start-up talk
-    if num_workers > 1:
-        # A worker whose rows end before the others' takes part in their steps with none. oneDNN's
-        # convolution makes a wrong shape of no rows (seen in TensorFlow 2.21): the step fails.
-        env.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
     env.update(wished)
     return env
 

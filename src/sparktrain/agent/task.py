@@ -172,7 +172,7 @@ class Agent:
 
     def _run_trainer(self) -> tuple[dict[str, Any], bytes]:
         spec = self._spec
-        env = make_environment(os.environ, spec.env, find_python_path(), spec.num_workers)
+        env = make_environment(os.environ, spec.env, find_python_path())
         with (
             rendezvous.reserve_port() as holder,
             self._departure,

@@ -15,6 +15,7 @@ from sparktrain.data.schema import MASK_SUFFIX, Column
 from sparktrain.data.shuffle import shuffle_window
 from sparktrain.data.views import Ragged, to_numpy
 from sparktrain.errors import ConfigError
+from sparktrain.trainer.autotune import leave_autotuning_out
 from sparktrain.trainer.feed import FileTable
 from sparktrain.trainer.meter import FeedMeter
 
@@ -106,7 +107,7 @@ def make_dataset(source: Source, choice: Choice, meter: FeedMeter) -> Any:
         dataset = _make_from_records(source, choice, meter)
     else:
         dataset = _make_from_blocks(source, choice, meter)
-    return dataset.prefetch(tf.data.AUTOTUNE)
+    return leave_autotuning_out(dataset.prefetch(tf.data.AUTOTUNE))
 
 
 def _make_from_records(table: FileTable, choice: Choice, meter: FeedMeter) -> Any:

@@ -1,4 +1,4 @@
-"""The multi-worker strategy Keras 3 can train with: TensorFlow's own, with four gaps closed.
+"""The multi-worker strategy Keras 3 can train with: TensorFlow's own, with its gaps closed.
 
 Keras 3 calls a strategy in ways MultiWorkerMirroredStrategy does not answer. Rather than
 change Keras, this subclass answers them:
@@ -13,6 +13,7 @@ change Keras, this subclass answers them:
    one that was sharded by hand and would be sharded again, are refused with the way out.
 4. Batch normalization. Keras 3 lets every worker keep moving statistics of its own rows, so
    that workers evaluate with different models. Here they are averaged, as in Keras 2.
+5. Steps for which a worker has no rows (no_rows.py), and epochs that end late (autotune.py).
 """
 
 from __future__ import annotations
@@ -25,7 +26,9 @@ from typing import Any
 import tensorflow as tf
 
 from sparktrain.errors import ConfigError
+from sparktrain.trainer.autotune import leave_autotuning_out, leave_autotuning_out_of_devices
 from sparktrain.trainer.clock import StepClock, find_tensors
+from sparktrain.trainer.no_rows import allow_steps_without_rows
 
 #: Where TensorFlow finds out whether any worker has data for the next step.
 _ASKS_FOR_DATA = "_calculate_replicas_with_values"
@@ -36,6 +39,8 @@ class KerasMultiWorkerStrategy(tf.distribute.MultiWorkerMirroredStrategy):  # ty
 
     def __init__(self) -> None:
         super().__init__()
+        allow_steps_without_rows()
+        leave_autotuning_out_of_devices()
         #: How long steps have waited for this worker's own data.
         self.clock = StepClock()
         #: The graph of the step whose wait is measured already.
@@ -64,6 +69,7 @@ class KerasMultiWorkerStrategy(tf.distribute.MultiWorkerMirroredStrategy):  # ty
     def run(self, fn: Any, args: Any = (), kwargs: Any = None, options: Any = None) -> Any:
         if tf.executing_eagerly():
             return super().run(fn, args, kwargs, options)
+        allow_steps_without_rows()  # again, as Keras may have been loaded since
 
         def after_data(*fn_args: Any, **fn_kwargs: Any) -> Any:
             with tf.control_dependencies(find_tensors((fn_args, fn_kwargs))):
@@ -83,9 +89,16 @@ class KerasMultiWorkerStrategy(tf.distribute.MultiWorkerMirroredStrategy):  # ty
             return super().experimental_distribute_dataset(dataset, options)
         check_shards(dataset, self.extended._num_workers)
         if not _is_own(dataset):
+            dataset = leave_autotuning_out(dataset)
             return super().experimental_distribute_dataset(dataset, options)
         own = split_batches(dataset, self.num_replicas_in_sync)
-        return super().distribute_datasets_from_function(lambda _: own, options)
+        return self.distribute_datasets_from_function(lambda _: own, options)
+
+    def distribute_datasets_from_function(self, dataset_fn: Any, options: Any = None) -> Any:
+        def make(context: Any) -> Any:
+            return leave_autotuning_out(dataset_fn(context))
+
+        return super().distribute_datasets_from_function(make, options)
 
     def _is_scalar(self, value: Any) -> bool:
         shapes = [getattr(leaf, "shape", None) for leaf in self.experimental_local_results(value)]
