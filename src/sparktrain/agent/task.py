@@ -6,14 +6,11 @@ parts behind it are the pickled return value of rank 0 in chunks.
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import json
 import os
-import re
 import sys
 import time
-import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -22,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from sparktrain.agent import rendezvous
 from sparktrain.agent.departure import Departure
+from sparktrain.agent.failure import NodeFailureError
 from sparktrain.agent.feed import Feeder
 from sparktrain.agent.lifeline import Lifeline
 from sparktrain.agent.process import (
@@ -61,27 +59,6 @@ CHUNK_BYTES = 1024 * 1024
 #: the agent of the node that died knows at once, Spark knows of a dead executor within a second.
 ECHO_WAIT_S = 3.0
 RUN_FILE = "run.json"
-
-_MARK = re.compile(r"sparktrain-failure:([A-Za-z0-9+/=]+):")
-
-
-class NodeFailureError(Exception):
-    """Ends a Spark task. Carries the failure in its text: that is all Spark passes on."""
-
-    def __init__(self, failure: Failure) -> None:
-        packed = zlib.compress(json.dumps(failure.to_dict()).encode())
-        mark = base64.b64encode(packed).decode()
-        super().__init__(f"{failure.node} failed: {failure.what}. sparktrain-failure:{mark}:")
-
-
-def find_failure(text: str) -> Failure | None:
-    """The failure in the text of Spark's error, if an agent raised it."""
-    found = _MARK.search(text)
-    if found is None:
-        return None
-    with contextlib.suppress(ValueError, zlib.error, TypeError, KeyError):
-        return Failure.from_dict(json.loads(zlib.decompress(base64.b64decode(found[1]))))
-    return None
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import cloudpickle
 
-from sparktrain.agent.task import find_failure
+from sparktrain.agent.failure import find_failure
 from sparktrain.driver import failures, spark_facts, state
 from sparktrain.driver.advice import describe_input
 from sparktrain.driver.display import Display, make_display
