@@ -15,7 +15,7 @@ import numpy as np
 import tensorflow as tf
 from keras import layers
 
-CASES: dict[str, tuple[tuple[int, ...], Callable[[], Sequence[Any]]]] = {
+CASES: dict[str, tuple[tuple[int | None, ...], Callable[[], Sequence[Any]]]] = {
     "dense": ((8,), lambda: [layers.Dense(4)]),
     "conv1d": ((16, 3), lambda: [layers.Conv1D(4, 3, activation="relu"), layers.Conv1D(5, 3)]),
     "conv2d": ((16, 16, 3), lambda: [layers.Conv2D(4, 3, strides=2), layers.Conv2D(5, 3)]),
@@ -29,6 +29,15 @@ CASES: dict[str, tuple[tuple[int, ...], Callable[[], Sequence[Any]]]] = {
     "max pooling 1d": ((16, 3), lambda: [layers.Dense(4), layers.MaxPooling1D()]),
     "max pooling 3d": ((8, 8, 8, 3), lambda: [layers.Dense(4), layers.MaxPooling3D()]),
     "average pooling": ((16, 16, 3), lambda: [layers.Dense(4), layers.AveragePooling2D(2)]),
+    "conv1d, any length": (
+        (None, 3),
+        lambda: [layers.Conv1D(4, 5), layers.MaxPooling1D(), layers.Conv1D(4, 3, padding="same")],
+    ),
+    "conv2d, any size": (
+        (None, None, 3),
+        lambda: [layers.Conv2D(4, 7, strides=2), layers.MaxPooling2D(), layers.Conv2D(4, 3)],
+    ),
+    "lstm, any length": ((None, 3), lambda: [layers.LSTM(4)]),
     "batch norm": ((8,), lambda: [layers.Dense(4), layers.BatchNormalization()]),
     "batch norm, conv": (
         (8, 8, 3),
@@ -58,34 +67,44 @@ class SelfAttention(keras.layers.Layer):
         return self.attention(inputs, inputs)
 
 
-def examine(shape: tuple[int, ...], made: Sequence[Any]) -> str | None:
-    model = keras.Sequential([keras.Input(shape), *made])
-    model.compile("sgd", "mse")
+def examine(shape: tuple[int | None, ...], made: Sequence[Any]) -> str | None:
+    """In a step of a strategy, with the batch that TensorFlow gives a worker without rows."""
+    from tensorflow.python.distribute import input_lib
 
-    def step(x: Any, y: Any) -> Any:
+    strategy = tf.distribute.MirroredStrategy(["CPU:0"])
+    with strategy.scope():
+        model = keras.Sequential([keras.Input(shape), *made])
+        model.compile("sgd", "mse")
+
+    def step(x: Any) -> Any:
         with tf.GradientTape() as tape:
             answer = model(x, training=True)
-            loss = model.compute_loss(x, y, answer)
+            loss = model.compute_loss(x, tf.zeros_like(answer), answer)
         return answer, tape.gradient(loss, model.trainable_variables)
 
-    expected = model.output_shape[1:]
-    specs = [tf.TensorSpec((None, *shape)), tf.TensorSpec((None, *expected))]
-    compiled = tf.function(step, input_signature=specs)
+    spec = tf.TensorSpec((None, *shape))
+    compiled = tf.function(lambda x: strategy.run(step, (x,)), input_signature=[spec])
     # With rows all is as ever: what is made for none must not touch them.
-    x = np.random.default_rng(0).random((4, *shape), "float32")
-    some = compiled(x, np.zeros((4, *expected), "float32"))
-    if not all(np.isfinite(np.asarray(leaf)).all() for leaf in tf.nest.flatten(some)):
+    known = tuple(32 if size is None else size for size in shape)
+    x = np.random.default_rng(0).random((4, *known), "float32")
+    if not all(np.isfinite(np.asarray(leaf)).all() for leaf in tf.nest.flatten(compiled(x))):
         return "not a number for four rows"
     before = [np.array(weight) for weight in model.get_weights()]
-    answer, gradients = compiled(tf.zeros((0, *shape)), tf.zeros((0, *expected)))
-    if tuple(answer.shape) != (0, *expected):
-        return f"shape {tuple(answer.shape)} instead of {(0, *expected)}"
+    nothing = input_lib._dummy_tensor_fn(spec)
+    answer, gradients = compiled(nothing)
+    expected = model.compute_output_shape(tuple(nothing.shape))
+    if tuple(answer.shape) != (0, *expected[1:]):
+        return f"shape {tuple(answer.shape)} instead of {(0, *expected[1:])}"
     if not all((np.asarray(gradient) == 0).all() for gradient in gradients):
         return "gradients that are not zero"
     after = model.get_weights()
     for weight, old, new in zip(model.weights, before, after, strict=True):
         if "seed" not in weight.path and not np.allclose(old, new, atol=1e-6):
             return f"{weight.path} has changed"
+    # What is exported is made outside of steps.
+    graph = tf.function(model, input_signature=[spec]).get_concrete_function().graph
+    if any(op.type in ("If", "StatelessIf") for op in graph.get_operations()):
+        return "a choice in the model itself"
     return None
 
 

@@ -6,7 +6,8 @@ before the mark that it looks at: then it goes on sleeping. The whole process st
 meanwhile (seen in TensorFlow 2.21, where epochs of a group took up to three times as long).
 
 Without it, AUTOTUNE means as many threads as there are cores, which is also where autotuning
-begins; the size of prefetch buffers is found by other means and still is.
+begins; the size of prefetch buffers is found by other means and still is. TensorFlow then adds
+no threads or prefetching to a `map` that asks for none.
 """
 
 from __future__ import annotations
@@ -21,8 +22,10 @@ _MARK = "_leaves_autotuning_out"
 
 
 def leave_autotuning_out(dataset: Any) -> Any:
-    """The same dataset; as it is if its options ask for autotuning."""
-    if dataset.options().autotune.enabled is not None:
+    """The same dataset; as it is if its options say anything about autotuning."""
+    wishes = dataset.options().autotune
+    names = ("enabled", "cpu_budget", "ram_budget", "autotune_algorithm")
+    if any(getattr(wishes, name, None) is not None for name in names):
         return dataset
     options = tf.data.Options()
     options.autotune.enabled = False
