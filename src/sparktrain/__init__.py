@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from sparktrain.version import __version__
 
 if TYPE_CHECKING:
+    from sparktrain import tfrecord as tfrecord
     from sparktrain.data.files import files
     from sparktrain.data.tables import table
     from sparktrain.embedded import session
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
         LaunchError,
         NodeFailedError,
         NodeLostError,
+        RecordError,
         ResourceError,
         ResultError,
         RunDirError,
@@ -50,6 +52,7 @@ _HOMES = {
     "LaunchError": "sparktrain.errors",
     "NodeFailedError": "sparktrain.errors",
     "NodeLostError": "sparktrain.errors",
+    "RecordError": "sparktrain.errors",
     "ResourceError": "sparktrain.errors",
     "ResultError": "sparktrain.errors",
     "RunDirError": "sparktrain.errors",
@@ -67,6 +70,7 @@ __all__ = [
     "files",
     "session",
     "table",
+    "tfrecord",
     "SparktrainError",
     "ConfigError",
     "FunctionError",
@@ -82,11 +86,14 @@ __all__ = [
     "ResultError",
     "NodeLostError",
     "RunTimeoutError",
+    "RecordError",
     "__version__",
 ]
 
 
 def __getattr__(name: str) -> Any:
+    if name == "tfrecord":
+        return importlib.import_module("sparktrain.tfrecord")
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module 'sparktrain' has no attribute {name!r}")

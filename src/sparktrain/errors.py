@@ -15,6 +15,7 @@
     │   │   └── ResultError             its return value cannot travel
     │   ├── NodeLostError               a node vanished; a restart may help
     │   └── RunTimeoutError             the run took longer than timeout_s
+    ├── RecordError                     a TFRecord file is damaged, or a value has no place in it
     └── WireError                       a message that is not one of ours
 
 An error keeps its values as fields and builds its text from them: what happened, what was
@@ -197,6 +198,17 @@ class NodeLostError(TrainingError):
 @dataclass(kw_only=True, eq=False)
 class RunTimeoutError(TrainingError, TimeoutError):
     """The run took longer than timeout_s."""
+
+
+@dataclass(kw_only=True, eq=False)
+class RecordError(SparktrainError):
+    """A TFRecord file that is damaged, or a value that has no place in one."""
+
+    problem: str
+    advice: str
+
+    def describe(self) -> str:
+        return f"{self.problem} {self.advice}"
 
 
 @dataclass(kw_only=True, eq=False)

@@ -1,4 +1,4 @@
-"""The `sparktrain` command: demo, run, doctor, --version."""
+"""The `sparktrain` command: demo, run, doctor, tfrecord, --version."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from sparktrain.cli import records
 from sparktrain.errors import ConfigError, SparktrainError
 from sparktrain.settings import Settings
 from sparktrain.version import __version__
@@ -24,6 +25,8 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+
+app.add_typer(records.app, name="tfrecord")
 
 Master = Annotated[
     str | None,

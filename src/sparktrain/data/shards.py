@@ -70,11 +70,21 @@ def list_files(files: Files, num_workers: int = 1) -> tuple[FileInfo, ...]:
         files: What the user declared.
         num_workers: With fewer Parquet files than that their row groups are looked up too.
     """
+    infos = list_paths(files.paths, files.options.storage_options)
+    if files.format == "parquet":
+        if len(infos) < num_workers:
+            infos = [_with_row_groups(info, files.options.storage_options) for info in infos]
+    else:
+        for info in infos:
+            find_compression(info.path)
+    return tuple(infos)
+
+
+def list_paths(paths: Iterable[str], storage_options: Mapping[str, Any]) -> list[FileInfo]:
+    """The same for paths alone, whatever the format."""
     found: dict[tuple[int, str], FileInfo] = {}
-    stores: dict[str, Any] = {}
-    for url in files.paths:
-        filesystem, pattern = open_store(url, files.options.storage_options)
-        stores[url] = filesystem
+    for url in paths:
+        filesystem, pattern = open_store(url, storage_options)
         entries = _find(filesystem, url, pattern)
         if not entries:
             raise ConfigError(
@@ -86,14 +96,7 @@ def list_files(files: Files, num_workers: int = 1) -> tuple[FileInfo, ...]:
         for path, size in entries.items():
             # Two patterns may match one file. fsspec keeps one object for each store.
             found.setdefault((id(filesystem), path), FileInfo(url, path, size))
-    infos = sorted(found.values(), key=lambda info: (info.path, info.url))
-    if files.format == "parquet":
-        if len(infos) < num_workers:
-            infos = [_with_row_groups(info, stores[info.url]) for info in infos]
-    else:
-        for info in infos:
-            find_compression(info.path)
-    return tuple(infos)
+    return sorted(found.values(), key=lambda info: (info.path, info.url))
 
 
 def _find(filesystem: Any, url: str, pattern: str) -> dict[str, int]:
@@ -135,9 +138,10 @@ def _is_hidden(path: str) -> bool:
     return PurePosixPath(path.rstrip("/")).name.startswith((".", "_"))
 
 
-def _with_row_groups(info: FileInfo, filesystem: Any) -> FileInfo:
+def _with_row_groups(info: FileInfo, storage_options: Mapping[str, Any]) -> FileInfo:
     import pyarrow.parquet as pq  # here: lists of other formats need none of it
 
+    filesystem, _ = open_store(info.url, storage_options)
     with naming_early(info.path), open_seekable(filesystem, info.path) as stored:
         found = pq.ParquetFile(stored).metadata
         sizes = [found.row_group(group).total_byte_size for group in range(found.num_row_groups)]

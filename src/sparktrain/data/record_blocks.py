@@ -1,0 +1,196 @@
+"""Reads the frames of TFRecord files, many records at a time.
+
+A record is: its length (8 bytes, little end first), the masked CRC of those bytes (4), the
+data, the masked CRC of the data (4).
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import IO
+
+import google_crc32c
+import numpy as np
+
+from sparktrain.data import varints
+from sparktrain.data.example_scan import Block
+
+HEAD = struct.Struct("<QI")
+FOOT = struct.Struct("<I")
+#: A length beyond that is damage, however well its CRC fits; nobody could read the record.
+MAX_BYTES = 1 << 34
+#: How much is read at once. A block has at least one record, and no more than fits into that.
+BLOCK_BYTES = 8 << 20
+_PADDING = bytes(varints.PADDING)
+
+
+@dataclass
+class Damage(Exception):  # noqa: N818 (it is raised only if nobody takes it)
+    """What is wrong, and at which byte of the stream the record begins."""
+
+    offset: int
+    problem: str
+
+
+def mask_crc(data: bytes) -> int:
+    """CRC-32C as TFRecord stores it: turned by 15 bits, plus a constant."""
+    crc = int(google_crc32c.value(data))
+    return (((crc >> 15) | (crc << 17)) + 0xA282EAD8) & 0xFFFFFFFF
+
+
+def _raise(damage: Damage) -> None:
+    raise damage
+
+
+def read_blocks(
+    stream: IO[bytes],
+    *,
+    verify: bool = True,
+    on_damage: Callable[[Damage], None] = _raise,
+    block_bytes: int = BLOCK_BYTES,
+) -> Iterator[tuple[Block, int]]:
+    """Blocks of records, and the offset in the stream of the first byte of each block's data.
+
+    Args:
+        verify: Checks the CRC of the data too. That of the length is always checked.
+        on_damage: Raises by default. If it returns, reading goes on with the next record that
+            can be found; at the end of a stream that is cut off there is none.
+    """
+    reader = _Reader(stream, verify, on_damage)
+    while True:
+        reader.fill(block_bytes)
+        block, base = reader.take()
+        if len(block):
+            yield block, base
+        if reader.is_done:
+            return
+
+
+class _Reader:
+    def __init__(
+        self, stream: IO[bytes], verify: bool, on_damage: Callable[[Damage], None]
+    ) -> None:
+        self._stream = stream
+        self._verify = verify
+        self._on_damage = on_damage
+        self._data = b""
+        #: Where the data begins in the stream.
+        self._base = 0
+        #: How much of the next record is known to be needed.
+        self._needed = 0
+        self._is_at_end = False
+        self.is_done = False
+        #: Why the stream could not be read to its end.
+        self._broken: str | None = None
+        #: CRC of lengths: records of one file have few different ones.
+        self._known: dict[int, int] = {}
+
+    def fill(self, block_bytes: int) -> None:
+        """Reads on until there is a whole record, or no more."""
+        wanted = max(block_bytes, self._needed) - len(self._data)
+        parts = [self._data]
+        # In pieces: a length that is damaged would ask for memory that nobody has.
+        while wanted > 0 and not self._is_at_end:
+            try:
+                part = self._stream.read(min(wanted, BLOCK_BYTES))
+            except (EOFError, OSError, zlib.error) as error:
+                self._is_at_end = True
+                self._data = b"".join(parts)
+                # What is compressed is damaged itself: this is where it stops to make sense.
+                self._broken = f"the file cannot be read on: {error}"
+                return
+            self._is_at_end = not part
+            parts.append(part)
+            wanted -= len(part)
+        self._data = b"".join(parts)
+
+    def take(self) -> tuple[Block, int]:
+        """The records that are whole; what is behind them stays for the next time."""
+        data, base = self._data, self._base
+        starts: list[int] = []
+        ends: list[int] = []
+        at, size = 0, len(data)
+        self._needed = 0
+        while True:
+            end, problem = self._check(data, at, size)
+            if end > 0:
+                starts.append(at + HEAD.size)
+                ends.append(end)
+                at = end + FOOT.size
+            elif problem:
+                # What is good comes first: the caller gets it before the damage is told.
+                if starts:
+                    break
+                self._on_damage(Damage(base + at, problem))
+                at = find_record(data, at + 1, self._is_at_end)
+                if at < 0:
+                    at = max(size - HEAD.size + 1, 0)
+            else:
+                break
+        self._data, self._base = data[at:], base + at
+        if self._is_at_end and not starts:
+            self._finish()
+        places = np.array(starts, np.int64), np.array(ends, np.int64)
+        return Block(np.frombuffer(data + _PADDING, np.uint8), *places), base
+
+    def _check(self, data: bytes, at: int, size: int) -> tuple[int, str]:
+        """Where the data of the record ends; 0 if it is not all there, -1 with a problem."""
+        if size - at < HEAD.size:
+            self._needed = HEAD.size
+            return 0, ""
+        length, crc = HEAD.unpack_from(data, at)
+        known = self._known.get(length)
+        if known is None:
+            known = mask_crc(data[at : at + 8])
+            if len(self._known) < 100_000:
+                self._known[length] = known
+        if known != crc:
+            return -1, f"the CRC of the length does not fit (it says {length} bytes)"
+        if length > MAX_BYTES:
+            return -1, f"the length is {length} bytes, more than {MAX_BYTES}"
+        end = at + HEAD.size + length
+        if end + FOOT.size > size:
+            self._needed = end + FOOT.size - at
+            return 0, ""
+        if self._verify:
+            body = data[at + HEAD.size : end]
+            if mask_crc(body) != FOOT.unpack_from(data, end)[0]:
+                return -1, f"the CRC of its {length} bytes of data does not fit"
+        return end, ""
+
+    def _finish(self) -> None:
+        self.is_done = True
+        left = len(self._data)
+        if self._broken is not None:
+            self._on_damage(Damage(self._base, self._broken))
+        elif left >= HEAD.size:
+            problem = f"the file ends inside the record, after {left} of its {self._needed} bytes"
+            self._on_damage(Damage(self._base, problem))
+        elif left:
+            problem = f"the file ends inside the record's head, {left} bytes into the record"
+            self._on_damage(Damage(self._base, problem))
+
+
+def find_record(data: bytes, at: int, is_whole: bool = False) -> int:
+    """Where the next record begins that can be trusted; -1 if there is none in the data.
+
+    Its length has its CRC; so has its data, as far as it is here.
+    """
+    padded = np.frombuffer(data + _PADDING, np.uint8)
+    lengths = varints.words_of(padded)[: max(len(data) - HEAD.size + 1, 0)]
+    # Nearly everything that is no length is far too large for one: few places are left.
+    for place in (np.flatnonzero(lengths[at:] <= MAX_BYTES) + at).tolist():
+        length, crc = HEAD.unpack_from(data, place)
+        if mask_crc(data[place : place + 8]) != crc:
+            continue
+        end = place + HEAD.size + length
+        if end + FOOT.size > len(data):
+            if is_whole:
+                continue
+            return place
+        if mask_crc(data[place + HEAD.size : end]) == FOOT.unpack_from(data, end)[0]:
+            return place
+    return -1
