@@ -41,7 +41,7 @@ def mask_crc(data: bytes) -> int:
     return (((crc >> 15) | (crc << 17)) + 0xA282EAD8) & 0xFFFFFFFF
 
 
-def _raise(damage: Damage) -> None:
+def raise_damage(damage: Damage) -> None:
     raise damage
 
 
@@ -49,7 +49,7 @@ def read_blocks(
     stream: IO[bytes],
     *,
     verify: bool = True,
-    on_damage: Callable[[Damage], None] = _raise,
+    on_damage: Callable[[Damage], None] = raise_damage,
     block_bytes: int = BLOCK_BYTES,
 ) -> Iterator[tuple[Block, int]]:
     """Blocks of records, and the offset in the stream of the first byte of each block's data.

@@ -1,0 +1,1 @@
+"""Spark's `tfrecord` data source, in Python: no jar."""
