@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,7 +15,7 @@ from sparktrain.data.record_blocks import HEAD
 
 
 @dataclass(frozen=True)
-class BadRecord(Exception):  # noqa: N818 (told, and raised only by those who want to)
+class BadRecord:
     """A record that is whole but is not what was expected."""
 
     offset: int
@@ -50,10 +50,3 @@ def read_examples(
 def read_bytes(block: Block) -> pa.Array:
     """The records themselves."""
     return gather(block.data, block.starts, block.ends).cast(pa.binary())
-
-
-def cut(columns: Sequence[pa.Array], size: int) -> Iterator[list[pa.Array]]:
-    """Columns in pieces of at most so many rows."""
-    num_rows = len(columns[0]) if columns else 0
-    for start in range(0, num_rows, size):
-        yield [column.slice(start, size) for column in columns]

@@ -49,10 +49,10 @@ class RecordSourceReader(DataSourceReader):
         }
 
     def partitions(self) -> Sequence[InputPartition]:
-        folders = {info.path: values for info, values in self._listing.files}
+        folders = {(info.url, info.path): values for info, values in self._listing.files}
         tasks = plan_tasks((info for info, _ in self._listing.files), self._options.partition_bytes)
         return [
-            TaskInput([(part, self._convert(folders[part.path])) for part in task])
+            TaskInput([(part, self._convert(folders[part.url, part.path])) for part in task])
             for task in tasks
         ] or [TaskInput([])]
 
