@@ -222,6 +222,27 @@ def test_function_that_holds_the_interpreter(spark: Any, tmp_path: Path) -> None
         st.run(train, num_workers=2, spark=spark, run_dir=tmp_path, timeout_s=10.0, **ALONE)
 
 
+def test_agent_that_dies_while_the_function_holds_the_interpreter(
+    spark: Any, tmp_path: Path
+) -> None:
+    """Not even the agent is left to end the trainer: its watchdog does."""
+
+    def train(ctx: Any) -> None:
+        import os
+        import re
+        import signal
+        import time
+
+        if ctx.rank == 1:
+            os.kill(os.getppid(), signal.SIGKILL)
+            re.match(r"(a+)+$", "a" * 64 + "b")
+        time.sleep(600)
+
+    with pytest.raises(st.NodeLostError) as caught:
+        st.run(train, num_workers=2, spark=spark, run_dir=tmp_path, timeout_s=60.0, **ALONE)
+    assert caught.value.node == "worker:0"
+
+
 def test_ctrl_c_in_the_driver(spark: Any, tmp_path: Path) -> None:
     def train(ctx: Any) -> None:
         import time
