@@ -65,7 +65,7 @@ class RecordSource(DataSource):
         names = [field.name for field in schema.fields]
         options = parse_write_options(self.options, names)
         check_columns(schema, options)
-        return RecordSourceWriter(options, names, overwrite)
+        return RecordSourceWriter(options, overwrite)
 
 
 def check_columns(schema: StructType, options: WriteOptions) -> None:

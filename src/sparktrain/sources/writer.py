@@ -41,9 +41,8 @@ class Written(WriterCommitMessage):
 class RecordSourceWriter(DataSourceArrowWriter):
     """Spark pickles this into every task."""
 
-    def __init__(self, options: WriteOptions, names: list[str], overwrite: bool) -> None:
+    def __init__(self, options: WriteOptions, overwrite: bool) -> None:
         self._options = options
-        self._names = names
         self._overwrite = overwrite
         #: Of this job alone: several may write into one folder at the same time.
         self._job = uuid.uuid4().hex[:12]
