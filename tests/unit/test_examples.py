@@ -12,10 +12,12 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
-from sparktrain.data import example_scan, varints
-from sparktrain.data.example_columns import Problems, make_column
+from sparktrain.data import varints
+from sparktrain.data.example_columns import Problems, make_values
 from sparktrain.data.example_encode import encode_examples
-from sparktrain.data.example_scan import BYTES, FLOAT, INT64, MISSING, NO_KIND, Block
+from sparktrain.data.example_parse import BYTES, FLOAT, INT64, MISSING, NO_KIND
+from sparktrain.data.example_scan import Scanner, Spans
+from sparktrain.data.record_blocks import Block
 
 LISTS = {BYTES: "bytes_list", FLOAT: "float_list", INT64: "int64_list"}
 TYPES = {BYTES: pa.binary(), FLOAT: pa.float32(), INT64: pa.int64()}
@@ -65,15 +67,16 @@ def make_record(row: dict[str, tuple[int, list[Any]]]) -> bytes:
 def decode(records: list[bytes]) -> tuple[list[dict[str, Any]], set[int]]:
     """What is read of each row, as kinds and values; and which rows are malformed."""
     block = make_block(records)
-    spans, malformed = example_scan.scan(block)
+    scanner = Scanner()
+    scanner.scan(block)
+    scanned = scanner.scan(block)  # again, with what it remembers of the first time
+    malformed = scanned.malformed
     found: list[dict[str, Any]] = [{} for _ in records]
     problems = Problems()
-    for name, one in spans.items():
+    for name, one in scanned.features.items():
         for kind, element in TYPES.items():
-            only = example_scan.Spans(
-                np.where(one.kinds == kind, kind, MISSING), one.starts, one.ends
-            )
-            column = make_column(block, name, only, pa.list_(element), problems)
+            only = Spans(np.where(one.kinds == kind, kind, MISSING), one.starts, one.ends)
+            column = make_values(block, name, only, pa.list_(element), problems)
             column.validate(full=True)
             for row, values in enumerate(column.to_pylist()):
                 if values is not None:
@@ -132,7 +135,7 @@ def test_what_is_written_tensorflow_reads(data: some.DataObject) -> None:
     # A slice, as Arrow's arrays often are: what is outside it must not show.
     skipped = data.draw(some.integers(0, size))
     columns = [column.slice(skipped) for column in columns]
-    written = encode_examples(list(kinds), columns, size - skipped).to_pylist()
+    written = encode_examples(list(kinds), columns, size - skipped).join().to_pylist()
     assert len(written) == size - skipped
     for number, record in enumerate(written):
         example = tf.train.Example.FromString(record)

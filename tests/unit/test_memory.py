@@ -7,13 +7,13 @@ import sys
 
 import pytest
 
-from sparktrain.agent.memory import _find_glibc
+from sparktrain.data.memory import _find_glibc
 
 #: Takes and gives back 64 MB a hundred times, as Spark's batches do, and says what that cost.
 COST = """
 import ctypes, mmap, resource, sys
 from contextlib import nullcontext
-from sparktrain.agent.memory import keeping_memory
+from sparktrain.data.memory import keeping_memory
 ctypes.CDLL(None).prctl(41, 1, 0, 0, 0)  # no huge pages: some systems use them everywhere
 before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 with keeping_memory() if sys.argv[1] == "keeping" else nullcontext():

@@ -91,8 +91,9 @@ def test_large_files_are_cut_and_small_ones_packed(tmp_path: Path) -> None:
     sizes = [(part.start, part.end) for part in (task[0] for task in tasks[:3])]
     assert sizes == [(0, 3495253), (3495253, 6990506), (6990506, None)]
     assert tasks[3] == [Part("u", "large.tfrecord.gz")]
-    assert [len(task) for task in tasks[4:]] == [3, 3, 3, 1]
-    assert OPEN_COST * 3 < 4 << 20
+    assert [len(task) for task in tasks[4:]] == [10]
+    small = plan_tasks(infos[2:], 3 * (OPEN_COST + 1000) + 1)
+    assert [len(task) for task in small] == [3, 3, 3, 1]
     assert plan_tasks([], 100) == []
 
 

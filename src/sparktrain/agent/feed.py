@@ -14,10 +14,10 @@ import numpy as np
 import pyarrow as pa
 
 from sparktrain.agent.handover import Handover
-from sparktrain.agent.memory import keeping_memory
 from sparktrain.data.ahead import read_ahead
 from sparktrain.data.arrow import dense_bytes, make_block, stored_schema
 from sparktrain.data.faults import BadRowError, Place
+from sparktrain.data.memory import keeping_memory
 from sparktrain.data.spill import SpillError
 from sparktrain.data.spill_folders import (
     find_complete,

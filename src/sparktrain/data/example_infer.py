@@ -6,24 +6,36 @@ double, anything together with bytes is text. Bytes are a string only if all of 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from sparktrain.data.example_columns import Problems, read_features
 from sparktrain.data.example_lists import read_lists
-from sparktrain.data.example_scan import BYTES, FLOAT, INT64, Block, scan
+from sparktrain.data.example_parse import BYTES, FEATURE_LIST, FLOAT, INT64, MISSING
+from sparktrain.data.example_scan import Scanner, Spans
+from sparktrain.data.record_blocks import Block
 
 
 @dataclass
 class Seen:
     """What was seen of one feature."""
 
-    kinds: set[int]
+    kinds: set[int] = field(default_factory=set)
     has_many: bool = False
     has_one: bool = False
     is_text: bool = True
+    #: How many lists of features it is in, beside its own.
+    depth: int = 0
+
+    @property
+    def type(self) -> str:
+        """Spark's name of the type."""
+        found = f"array<{self.element}>" if self.depth or self.is_list else self.element
+        return f"array<{found}>" if self.depth else found
 
     @property
     def element(self) -> str:
@@ -41,43 +53,63 @@ class Seen:
         """Lists of at most one value are single values, and null where there is none."""
         return self.has_many or (bool(self.kinds) and not self.has_one)
 
+    def add(self, block: Block, spans: Spans) -> Any:
+        """Notes what one block has of it; returns the rows that are malformed."""
+        malformed = []
+        for kind in (BYTES, FLOAT, INT64):
+            rows = np.flatnonzero(spans.kinds == kind)
+            if not len(rows):
+                continue
+            lists, is_bad = read_lists(block, kind, spans.starts[rows], spans.ends[rows])
+            malformed.append(rows[is_bad])
+            counts = np.diff(lists.offsets.to_numpy())[~is_bad]
+            if not len(counts):
+                continue
+            self.kinds.add(kind)
+            self.has_many |= bool((counts > 1).any())
+            self.has_one |= bool((counts == 1).any())
+            if kind == BYTES and self.is_text:
+                self.is_text = _is_text(lists.values)
+        return np.concatenate(malformed) if malformed else np.zeros(0, np.int64)
+
 
 class Inference:
-    """Gathers what blocks of Examples have; the same in whatever order they come."""
+    """Gathers what blocks of records have; the same in whatever order they come.
 
-    def __init__(self) -> None:
-        self.seen: dict[str, Seen] = {}
+    Args:
+        names: Only these features; all, if it is None.
+    """
+
+    def __init__(self, names: Sequence[str] | None = None) -> None:
+        self._scanner = Scanner(names)
+        self._seen: dict[str, Seen] = {}
+        self._lists: dict[str, Seen] = {}
         self.num_rows = 0
         self.num_malformed = 0
 
     def add(self, block: Block) -> None:
-        spans, malformed = scan(block)
+        scanned = self._scanner.scan(block)
+        malformed = scanned.malformed
         self.num_rows += len(block)
-        for name, found in spans.items():
-            seen = self.seen.setdefault(name, Seen(set()))
-            for kind in (BYTES, FLOAT, INT64):
-                rows = np.flatnonzero(found.kinds == kind)
-                if not len(rows):
-                    continue
-                lists, is_bad = read_lists(block, kind, found.starts[rows], found.ends[rows])
-                malformed[rows[is_bad]] = True
-                counts = np.diff(lists.offsets.to_numpy())[~is_bad]
-                if not len(counts):
-                    continue
-                seen.kinds.add(kind)
-                seen.has_many |= bool((counts > 1).any())
-                seen.has_one |= bool((counts == 1).any())
-                if kind == BYTES and seen.is_text:
-                    seen.is_text = _is_text(lists.values)
+        for name, spans in scanned.features.items():
+            if (spans.kinds != MISSING).any():
+                malformed[self._seen.setdefault(name, Seen()).add(block, spans)] = True
+        for name, spans in scanned.lists.items():
+            rows = np.flatnonzero(spans.kinds == FEATURE_LIST)
+            if not len(rows):
+                continue
+            problems = Problems()
+            owners, features = read_features(block, spans, rows, problems, name)
+            malformed[list(problems.by_row)] = True
+            bad = self._lists.setdefault(name, Seen(depth=1)).add(block, features)
+            malformed[rows[owners[bad]]] = True
         self.num_malformed += int(malformed.sum())
 
     def types(self) -> dict[str, str]:
         """Spark's names of types by column, in the order of the names."""
-        found = {}
-        for name in sorted(self.seen):
-            seen = self.seen[name]
-            found[name] = f"array<{seen.element}>" if seen.is_list else seen.element
-        return found
+        # Of a feature that is in both, the one of the context counts.
+        seen = {**self._lists, **self._seen}
+        return {name: seen[name].type for name in sorted(seen)}
 
 
 def _is_text(values: Any) -> bool:

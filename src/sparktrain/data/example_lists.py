@@ -13,11 +13,21 @@ import numpy as np
 import pyarrow as pa
 
 from sparktrain.data import varints
-from sparktrain.data.example_scan import BYTES, FLOAT, INT64, Block, MalformedError, read_varint
+from sparktrain.data.example_parse import (
+    BYTES,
+    FLOAT,
+    INT64,
+    MalformedError,
+    fields,
+    read_varint,
+)
+from sparktrain.data.record_blocks import Block
 
-_ARROW_TYPES = {BYTES: pa.binary(), FLOAT: pa.float32(), INT64: pa.int64()}
-#: With fewer rows than that, going through lists of bytes in step costs more than one by one.
+#: With fewer rows than that, going through items in step costs more than one by one.
 _FEW_ROWS = 8
+#: By the size of a varint: the bits that say whether a byte follows, and what they must be.
+_MARKS = np.array([sum(0x80 << 8 * n for n in range(size)) for size in range(7)], np.uint64)
+_EXPECTED = np.array([sum(0x80 << 8 * n for n in range(size - 1)) for size in range(7)], np.uint64)
 
 
 def read_lists(block: Block, kind: int, starts: Any, ends: Any) -> tuple[pa.ListArray, Any]:
@@ -41,6 +51,28 @@ def read_lists(block: Block, kind: int, starts: Any, ends: Any) -> tuple[pa.List
     places[odd] = len(starts) + np.arange(len(odd))
     both = pa.concat_arrays([found, pa.array(alone, found.type)])
     return both.take(pa.array(places)), malformed
+
+
+def read_single(block: Block, kind: int, starts: Any, ends: Any) -> pa.Array | None:
+    """The values where each of the lists has one small number; None if any has not."""
+    words = varints.words_of(block.data)
+    found, sizes = words[starts], ends - starts - 2
+    if kind == FLOAT:
+        if (sizes != 4).any() or ((found & np.uint64(0xFFFF)) != 0x040A).any():
+            return None
+        return pa.array((found >> np.uint64(16)).astype("<u4").view("<f4"))
+    if kind != INT64 or not len(sizes) or int(sizes.min()) < 1 or int(sizes.max()) > 6:
+        return None
+    head = np.uint64(0x0A) | (sizes.astype(np.uint64) << np.uint64(8))
+    rest = found >> np.uint64(16)
+    is_plain = ((found & np.uint64(0xFFFF)) == head) & ((rest & _MARKS[sizes]) == _EXPECTED[sizes])
+    if not is_plain.all():
+        return None
+    values = rest & np.uint64(0x7F)
+    for number in range(1, int(sizes.max())):
+        part = (rest >> np.uint64(8 * number)) & np.uint64(0x7F)
+        values |= np.where(sizes > number, part << np.uint64(7 * number), np.uint64(0))
+    return pa.array(values.view(np.int64))
 
 
 def gather(data: Any, starts: Any, ends: Any) -> pa.BinaryArray:
@@ -89,6 +121,17 @@ def _read_packed(block: Block, kind: int, starts: Any, ends: Any) -> tuple[pa.Li
 
 
 def _read_bytes(block: Block, starts: Any, ends: Any) -> tuple[pa.ListArray, Any]:
+    owners, first, last, is_odd = walk(block, starts, ends)
+    counts = np.bincount(owners, minlength=len(starts))
+    return make_lists(counts, gather(block.data, first, last).cast(pa.binary())), is_odd
+
+
+def walk(block: Block, starts: Any, ends: Any) -> tuple[Any, Any, Any, Any]:
+    """The items of each row, all of them fields with the number 1 that have a size.
+
+    Returns which row each item belongs to, where it begins and ends, in their order, and which
+    rows are written otherwise, or are too few to go on in step, as a mask: they have no items.
+    """
     data, words = block.data, varints.words_of(block.data)
     is_odd = np.zeros(len(starts), bool)
     rows = np.flatnonzero(starts < ends)
@@ -108,7 +151,8 @@ def _read_bytes(block: Block, starts: Any, ends: Any) -> tuple[pa.ListArray, Any
         is_left = last < ends[rows]
         rows, at = rows[is_left], last[is_left]
     if not found:
-        return make_lists(np.zeros(len(starts), np.int64), pa.array([], pa.binary())), is_odd
+        none = np.zeros(0, np.int64)
+        return none, none, none, is_odd
     owners, first, last = (np.concatenate(parts) for parts in zip(*found, strict=True))
     if len(found) > 1:
         order = np.argsort(owners, kind="stable")
@@ -116,8 +160,17 @@ def _read_bytes(block: Block, starts: Any, ends: Any) -> tuple[pa.ListArray, Any
     if is_odd.any():
         kept = ~is_odd[owners]
         owners, first, last = owners[kept], first[kept], last[kept]
-    counts = np.bincount(owners, minlength=len(starts))
-    return make_lists(counts, gather(data, first, last).cast(pa.binary())), is_odd
+    return owners, first, last, is_odd
+
+
+def walk_alone(block: Block, start: int, end: int) -> list[tuple[int, int]]:
+    """The same for one row, however it is written; raises MalformedError."""
+    body = bytes(block.data[start:end])
+    return [
+        (start + first, start + last)
+        for number, first, last in fields(body, 0, len(body))
+        if number == 1
+    ]
 
 
 def parse_list(kind: int, body: bytes) -> list[Any]:

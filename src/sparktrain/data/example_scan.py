@@ -1,38 +1,33 @@
-"""Finds the features of many serialized tf.train.Examples at once.
+"""Finds the features of many serialized Examples or SequenceExamples at once.
 
 Records of one writer look alike: the same names in the same order, some left out where a value
 is null. A whole block of them is therefore read in step, one name after the other, each with a
 few operations on all rows together. Rows that do not fit into the order are read one by one.
-
-On the wire an Example is a Features (tag 1), which has an entry (tag 1) for each feature: its
-name (tag 1) and its Feature (tag 2). A Feature has one list: of bytes (tag 1), float (tag 2) or
-int64 (tag 3). What is found here is where each list's body is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from sparktrain.data import varints
-
-#: Kinds of lists, as their tags in a Feature.
-NO_KIND, BYTES, FLOAT, INT64 = 0, 1, 2, 3
-KIND_NAMES = {NO_KIND: "no kind", BYTES: "bytes", FLOAT: "float", INT64: "int64"}
-#: A Feature that is not there at all.
-MISSING = 255
+from sparktrain.data.example_entry import EntryReader
+from sparktrain.data.example_parse import (
+    MISSING,
+    Found,
+    MalformedError,
+    parse_features,
+    parse_lists,
+)
+from sparktrain.data.record_blocks import Block
 
 #: From so many rows the order of names is learned.
 _SAMPLED = 16
-#: So many orders are tried before rows are read one by one.
+#: So many orders are kept and tried before rows are read one by one.
 _MAX_ORDERS = 4
-
-
-class MalformedError(ValueError):
-    """Bytes that are no Example."""
 
 
 @dataclass
@@ -45,59 +40,111 @@ class Spans:
     ends: Any
 
 
-@dataclass(frozen=True)
-class Block:
-    """Serialized records in one array of bytes, which has varints.PADDING more at its end."""
+@dataclass
+class Scanned:
+    """What was found in a block."""
 
-    data: Any
-    starts: Any
-    ends: Any
-
-    def __len__(self) -> int:
-        return len(self.starts)
-
-    def row(self, number: int) -> bytes:
-        return bytes(self.data[self.starts[number] : self.ends[number]])
+    #: By name; all that were asked for are there.
+    features: dict[str, Spans]
+    #: Feature lists by name, only those that were found.
+    lists: dict[str, Spans]
+    #: Which rows are no Examples, as a mask.
+    malformed: Any
 
 
-def scan(block: Block, names: Sequence[str] | None = None) -> tuple[dict[str, Spans], Any]:
-    """The features of these names, or of all, and which rows are malformed (as a mask)."""
-    found = _Scan(block, names)
-    left = np.arange(len(block))
-    for _ in range(_MAX_ORDERS):
-        if not len(left):
-            break
-        order = found.learn(left)
-        left = found.read_in_step(left, order)
-    for row in left:
-        found.read_alone(int(row))
-    return found.spans, found.malformed
+class Scanner:
+    """Finds features in one block after the other, and remembers what the records look like.
+
+    An Example is read as a SequenceExample that has no feature lists.
+
+    Args:
+        names: The features to look for; all, if it is None.
+    """
+
+    def __init__(self, names: Sequence[str] | None = None) -> None:
+        self._maps = (
+            _Map(parse_features, has_lists=False, names=names),
+            _Map(parse_lists, has_lists=True, names=names),
+        )
+
+    def scan(self, block: Block) -> Scanned:
+        malformed = np.zeros(len(block), bool)
+        words = varints.words_of(block.data)
+        bodies, fits = _split(block, words)
+        found: tuple[dict[str, Spans], dict[str, Spans]] = ({}, {})
+        for one, spans, (starts, ends) in zip(self._maps, found, bodies, strict=True):
+            rows = np.flatnonzero(fits & (starts < ends))
+            fits[one.read_in_step(block, words, starts, ends, rows, spans)] = False
+        for row in np.flatnonzero(~fits):
+            self._read_alone(block, int(row), found, malformed)
+        for name in self._maps[0].names or ():
+            _spans_of(found[0], name, len(block))
+        return Scanned(found[0], found[1], malformed)
+
+    def _read_alone(
+        self, block: Block, row: int, found: Sequence[dict[str, Spans]], malformed: Any
+    ) -> None:
+        record, base = block.row(row), int(block.starts[row])
+        try:
+            parsed = [one.parse(record) for one in self._maps]
+        except MalformedError:
+            parsed = [[] for _ in self._maps]
+            malformed[row] = True
+        for one, spans, entries in zip(self._maps, found, parsed, strict=True):
+            # What was found in step before the row turned out not to fit.
+            for stale in spans.values():
+                stale.kinds[row] = MISSING
+            for raw, kind, start, end in entries:
+                name = _text(raw)
+                if one.wants(name):
+                    here = _spans_of(spans, name, len(block))
+                    here.kinds[row], here.starts[row], here.ends[row] = (
+                        kind,
+                        base + start,
+                        base + end,
+                    )
 
 
-class _Scan:
-    def __init__(self, block: Block, names: Sequence[str] | None) -> None:
-        self._block = block
-        self._words = varints.words_of(block.data)
-        self._names = None if names is None else set(names)
-        self.spans: dict[str, Spans] = {}
-        for name in names or ():
-            self._spans_of(name)
-        self.malformed = np.zeros(len(block), bool)
+@dataclass
+class _Map:
+    """One of the maps from names to values in each record."""
 
-    def _spans_of(self, name: str) -> Spans:
-        if name not in self.spans:
-            size = len(self._block)
-            self.spans[name] = Spans(
-                np.full(size, MISSING, np.uint8), np.zeros(size, np.int64), np.zeros(size, np.int64)
+    parse: Callable[[bytes], list[Found]]
+    has_lists: bool
+    names: Sequence[str] | None
+    orders: list[list[EntryReader]] = field(default_factory=list)
+
+    def wants(self, name: str) -> bool:
+        return self.names is None or name in self.names
+
+    def read_in_step(
+        self, block: Block, words: Any, starts: Any, ends: Any, rows: Any, spans: dict[str, Spans]
+    ) -> Any:
+        """Notes what is found; returns the rows whose names come in no order that was tried."""
+        for number in range(_MAX_ORDERS):
+            if not len(rows):
+                break
+            if number == len(self.orders):
+                self.orders.append(self._learn(block, rows))
+            left = _read_order(
+                block, words, starts[rows], ends[rows], rows, self.orders[number], spans
             )
-        return self.spans[name]
+            if number and not len(left):
+                # Most records of a file look alike: what fits is tried first the next time.
+                self.orders.insert(0, self.orders.pop(number))
+            rows = left
+        else:
+            if len(rows):
+                # None of them fits any more: the next block may teach better ones.
+                self.orders.clear()
+        return rows
 
-    def learn(self, rows: Any) -> list[bytes]:
+    def _learn(self, block: Block, rows: Any) -> list[EntryReader]:
         """An order of names that some of the rows have."""
         order: list[bytes] = []
         for row in rows[:: max(len(rows) // _SAMPLED, 1)]:
             try:
-                known = [name for name, *_ in parse(self._block.row(int(row)))]
+                known = [name for name, *_ in self.parse(block.row(int(row)))]
             except MalformedError:
                 continue
             place = 0
@@ -107,148 +154,67 @@ class _Scan:
                 else:
                     order.insert(place, name)
                     place += 1
-        return order
-
-    def read_in_step(self, rows: Any, order: Iterable[bytes]) -> Any:
-        """Reads rows whose names come in this order; returns those that do not."""
-        data, words = self._block.data, self._words
-        at, ends = self._block.starts[rows], self._block.ends[rows]
-        is_empty = at == ends
-        sizes, body = varints.read(words, at + 1)
-        fits = is_empty | ((data[at] == 0x0A) & (sizes >= 0) & (body + sizes == ends))
-        at = np.where(is_empty, ends, body)
-        found: list[tuple[str, Any, Any, Any, Any]] = []
-        for name in order:
-            key = b"\x0a" + _encode_size(len(name)) + name
-            # An entry: tag, size, name, and the Feature. All checked before any is believed.
-            here = np.flatnonzero(fits & (at < ends))
-            start = at[here]
-            size, inner = varints.read(words, start + 1)
-            last = inner + size
-            is_here = (data[start] == 0x0A) & (size >= len(key)) & (last <= ends[here])
-            is_here &= self._matches(inner, key)
-            here, inner, last = here[is_here], inner[is_here], last[is_here]
-            at[here] = last
-            text = name.decode(errors="surrogateescape")
-            if self._names is not None and text not in self._names:
-                continue
-            kinds, first, is_sound = self._read_feature(inner + len(key), last)
-            fits[here[~is_sound]] = False
-            found.append((text, here, kinds, first, last))
-        fits &= at == ends
-        for text, here, kinds, first, last in found:
-            spans, kept = self._spans_of(text), fits[here]
-            target = rows[here[kept]]
-            spans.kinds[target] = kinds[kept]
-            spans.starts[target], spans.ends[target] = first[kept], last[kept]
-        return rows[~fits]
-
-    def _matches(self, at: Any, key: bytes) -> Any:
-        """Whether the bytes at these places are the key. They may be behind the data's end."""
-        limit = len(self._words) - 1
-        matches = np.ones(len(at), bool)
-        for place in range(0, len(key), 8):
-            part = key[place : place + 8]
-            mask = np.uint64((1 << (8 * len(part))) - 1)
-            wanted = np.uint64(int.from_bytes(part, "little"))
-            matches &= (self._words[np.minimum(at + place, limit)] & mask) == wanted
-        return matches
-
-    def _read_feature(self, at: Any, ends: Any) -> tuple[Any, Any, Any]:
-        """Kinds and starts of the lists, and which rows are as expected."""
-        data = self._block.data
-        kinds, starts = np.zeros(len(at), np.uint8), ends.copy()
-        has_value = at < ends
-        size, inner = varints.read(self._words, at + 1)
-        is_sound = ~has_value | ((data[at] == 0x12) & (size >= 0) & (inner + size == ends))
-        has_list = has_value & (size > 0)
-        tags = data[np.minimum(inner, len(data) - 1)]
-        size, body = varints.read(self._words, np.minimum(inner + 1, len(self._words) - 1))
-        is_known = (tags == 0x0A) | (tags == 0x12) | (tags == 0x1A)
-        is_sound &= ~has_list | (is_known & (size >= 0) & (body + size == ends))
-        good = has_list & is_sound
-        kinds[good] = tags[good] >> 3
-        starts[good] = body[good]
-        return kinds, starts, is_sound
-
-    def read_alone(self, row: int) -> None:
-        base = int(self._block.starts[row])
-        try:
-            features = parse(self._block.row(row))
-        except MalformedError:
-            self.malformed[row] = True
-            return
-        for name, kind, start, end in features:
-            text = name.decode(errors="surrogateescape")
-            if self._names is None or text in self._names:
-                spans = self._spans_of(text)
-                spans.kinds[row], spans.starts[row], spans.ends[row] = (
-                    kind,
-                    base + start,
-                    base + end,
-                )
+        return [
+            EntryReader(name, is_wanted=self.wants(_text(name)), has_list=self.has_lists)
+            for name in order
+        ]
 
 
-def parse(record: bytes) -> list[tuple[bytes, int, int, int]]:
-    """Name, kind, start and end of each feature, found with patience; raises MalformedError."""
-    features: dict[bytes, tuple[int, int, int]] = {}
-    for number, start, end in fields(record, 0, len(record)):
-        if number != 1:
-            continue
-        for entry, entry_start, entry_end in fields(record, start, end):
-            if entry != 1:
-                continue
-            name, kind, place = b"", NO_KIND, (entry_end, entry_end)
-            for part, part_start, part_end in fields(record, entry_start, entry_end):
-                if part == 1:
-                    name = record[part_start:part_end]
-                elif part == 2:
-                    kind, place = NO_KIND, (part_end, part_end)
-                    for one, one_start, one_end in fields(record, part_start, part_end):
-                        if one in (BYTES, FLOAT, INT64):
-                            if kind == one:
-                                raise MalformedError("a feature has two lists of one kind")
-                            kind, place = one, (one_start, one_end)
-            features.pop(name, None)  # the last one counts, also for the order
-            features[name] = (kind, *place)
-    return [(name, *found) for name, found in features.items()]
+def _split(block: Block, words: Any) -> tuple[list[tuple[Any, Any]], Any]:
+    """Where the bodies of the maps are in each row, and which rows are as expected."""
+    at, ends = block.starts.copy(), block.ends
+    fits = np.ones(len(block), bool)
+    bodies = []
+    for tag in (0x0A, 0x12):
+        is_here = (at < ends) & (block.data[at] == tag)
+        size, body = varints.read(words, at + 1)
+        fits &= ~is_here | ((size >= 0) & (body + size <= ends))
+        is_here &= fits
+        first = np.where(is_here, body, at)
+        at = np.where(is_here, body + size, at)
+        bodies.append((first, at))
+    return bodies, fits & (at == ends)
 
 
-def fields(data: bytes, at: int, end: int) -> Iterable[tuple[int, int, int]]:
-    """Number, start and end of the fields of a message that are messages or bytes."""
-    while at < end:
-        tag, at = read_varint(data, at, end)
-        number, wire = tag >> 3, tag & 7
-        if number == 0:
-            raise MalformedError("a field has the number 0")
-        if wire == 2:
-            size, at = read_varint(data, at, end)
-            if size > end - at:
-                raise MalformedError(f"{size} bytes are announced and {end - at} are there")
-            yield number, at, at + size
-            at += size
-        elif wire == 0:
-            _, at = read_varint(data, at, end)
-        elif wire in (1, 5):
-            at += 8 if wire == 1 else 4
-            if at > end:
-                raise MalformedError("a number is cut off")
-        else:
-            raise MalformedError(f"there is no type {wire} of fields")
+def _read_order(
+    block: Block,
+    words: Any,
+    at: Any,
+    ends: Any,
+    rows: Any,
+    order: Iterable[EntryReader],
+    spans: dict[str, Spans],
+) -> Any:
+    """Reads rows whose names come in this order; returns those that do not."""
+    fits = np.ones(len(rows), bool)
+    found = []
+    for entry in order:
+        here = np.flatnonzero(at < ends)
+        if not len(here):
+            break
+        read = entry.read(block.data, words, at[here], ends[here])
+        here = here[read.rows]
+        at[here] = read.ends
+        if entry.is_wanted:
+            fits[here[~read.is_sound]] = False
+            found.append((_text(entry.name), here, read))
+    fits &= at == ends
+    for name, here, read in found:
+        target, kept = _spans_of(spans, name, len(block)), fits[here]
+        if kept.all():
+            kept = slice(None)
+        place = rows[here[kept]]
+        target.kinds[place] = read.kinds[kept]
+        target.starts[place], target.ends[place] = read.starts[kept], read.ends[kept]
+    return rows[~fits]
 
 
-def read_varint(data: bytes, at: int, end: int) -> tuple[int, int]:
-    value = 0
-    for shift in range(0, 70, 7):
-        if at >= end:
-            raise MalformedError("a varint is cut off")
-        byte = data[at]
-        at += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value & 0xFFFFFFFFFFFFFFFF, at
-    raise MalformedError("a varint has more than ten bytes")
+def _spans_of(spans: dict[str, Spans], name: str, size: int) -> Spans:
+    if name not in spans:
+        kinds = np.full(size, MISSING, np.uint8)
+        spans[name] = Spans(kinds, np.zeros(size, np.int64), np.zeros(size, np.int64))
+    return spans[name]
 
 
-def _encode_size(size: int) -> bytes:
-    return bytes(varints.encode(np.array([size]))[0])
+def _text(name: bytes) -> str:
+    return name.decode(errors="surrogateescape")

@@ -11,7 +11,9 @@
 | decimal | bytes | its digits as text, every one of them |
 | string | bytes | UTF-8 |
 | binary | bytes | |
+| vector of Spark ML | float | all its values, rounded to float32 |
 | array of these | the same | no element may be null |
+| array of arrays | a feature list | in SequenceExamples; an array inside may be null |
 """
 
 from __future__ import annotations
@@ -19,24 +21,41 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sparktrain.data.vectors import densify, is_vector
 from sparktrain.errors import RecordError
 
 
 def to_kind(name: str, column: pa.Array) -> pa.Array:
     """The column with int64, float32 or binary values; raises RecordError."""
+    if is_vector(column.type):
+        column = densify(column)
     if not pa.types.is_list(column.type):
         return _convert(name, column)
+    if pa.types.is_null(column.type.value_type):
+        column = column.cast(pa.list_(pa.int64()))  # all of them are empty, or null
     offsets = column.offsets
     first, last = offsets[0].as_py(), offsets[-1].as_py()
     values = column.values.slice(first, last - first)
-    if values.null_count:
+    is_nested = pa.types.is_list(values.type)
+    if values.null_count and not is_nested:
         _refuse_null(name, column)
-    lists = pa.ListArray.from_arrays(
+    return pa.ListArray.from_arrays(
         pc.subtract(offsets, first),
-        _convert(name, values),
+        to_kind(name, values),
         mask=column.is_null() if column.null_count else None,
     )
-    return lists
+
+
+def find_depth(kind: pa.DataType) -> int:
+    """How many arrays are around the values."""
+    return 1 + find_depth(kind.value_type) if pa.types.is_list(kind) else int(is_vector(kind))
+
+
+def has_doubles(kind: pa.DataType) -> bool:
+    """Whether values would be rounded to float32."""
+    if pa.types.is_list(kind):
+        return has_doubles(kind.value_type)
+    return bool(pa.types.is_float64(kind) or is_vector(kind))
 
 
 def _refuse_null(name: str, column: pa.Array) -> None:
@@ -52,7 +71,7 @@ def _refuse_null(name: str, column: pa.Array) -> None:
 
 def _convert(name: str, values: pa.Array) -> pa.Array:
     kind = values.type
-    if pa.types.is_boolean(kind) or pa.types.is_signed_integer(kind):
+    if pa.types.is_null(kind) or pa.types.is_boolean(kind) or pa.types.is_signed_integer(kind):
         return values.cast(pa.int64())
     if pa.types.is_date32(kind):
         return values.cast(pa.int32()).cast(pa.int64())

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import datetime
+import decimal
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import Any
 from urllib.parse import quote, unquote
@@ -59,19 +60,28 @@ def _is_date(value: str) -> bool:
     return True
 
 
-def convert(value: str | None, kind: str) -> Any:
-    """The value of a folder as the column's type; raises ValueError."""
+def convert(name: str, value: str | None, kind: str) -> Any:
+    """The value of a folder as the column's type; raises ConfigError."""
     if value is None:
         return None
-    if kind in ("byte", "short", "integer", "long"):
-        return int(value)
-    if kind in ("float", "double"):
-        return float(value)
-    if kind == "boolean":
-        return {"true": True, "false": False}[value.lower()]
-    if kind == "date":
-        return datetime.date.fromisoformat(value)
-    return value
+    try:
+        return _CONVERTERS.get(kind, str)(value)
+    except (ValueError, KeyError, ArithmeticError) as error:
+        raise ConfigError(
+            problem=f"The folder {name}={value} is no {kind}.",
+            advice=f"Give the column {name!r} another type, such as string, or leave it out.",
+        ) from error
+
+
+#: By Spark's names of types; everything else stays text.
+_CONVERTERS: dict[str, Callable[[str], Any]] = {
+    **dict.fromkeys(("byte", "short", "integer", "long"), int),
+    **dict.fromkeys(("float", "double"), float),
+    **dict.fromkeys(("timestamp", "timestamp_ntz"), datetime.datetime.fromisoformat),
+    "date": datetime.date.fromisoformat,
+    "decimal": decimal.Decimal,
+    "boolean": lambda value: {"true": True, "false": False}[value.lower()],
+}
 
 
 def make_folder(name: str, value: Any) -> str:

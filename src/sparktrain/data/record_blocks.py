@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import IO
+from typing import IO, Any
 
 import google_crc32c
 import numpy as np
 
 from sparktrain.data import varints
-from sparktrain.data.example_scan import Block
 
 HEAD = struct.Struct("<QI")
 FOOT = struct.Struct("<I")
@@ -25,6 +24,23 @@ MAX_BYTES = 1 << 34
 #: How much is read at once. A block has at least one record, and no more than fits into that.
 BLOCK_BYTES = 8 << 20
 _PADDING = bytes(varints.PADDING)
+#: Records of more bytes are large.
+_LARGE = 4096
+
+
+@dataclass(frozen=True)
+class Block:
+    """Records in one array of bytes, which has varints.PADDING more at its end."""
+
+    data: Any
+    starts: Any
+    ends: Any
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    def row(self, number: int) -> bytes:
+        return bytes(self.data[self.starts[number] : self.ends[number]])
 
 
 @dataclass
@@ -110,56 +126,67 @@ class _Reader:
     def take(self) -> tuple[Block, int]:
         """The records that are whole; what is behind them stays for the next time."""
         data, base = self._data, self._base
-        starts: list[int] = []
-        ends: list[int] = []
-        at, size = 0, len(data)
+        starts, ends, at, problem = self._find_whole(data)
         self._needed = 0
-        while True:
-            end, problem = self._check(data, at, size)
-            if end > 0:
-                starts.append(at + HEAD.size)
-                ends.append(end)
-                at = end + FOOT.size
-            elif problem:
-                # What is good comes first: the caller gets it before the damage is told.
-                if starts:
-                    break
+        if not starts:
+            while problem:
                 self._on_damage(Damage(base + at, problem))
                 at = find_record(data, at + 1, self._is_at_end)
                 if at < 0:
-                    at = max(size - HEAD.size + 1, 0)
-            else:
-                break
+                    at = max(len(data) - HEAD.size + 1, 0)
+                    break
+                problem = self._check_head(data, at)[1]
+            self._needed = self._check_head(data, at)[0]
+        # Otherwise what is good comes first: the caller gets it before the damage is told.
         self._data, self._base = data[at:], base + at
-        if self._is_at_end and not starts:
+        if self._is_at_end and not starts and len(self._data) < max(self._needed, HEAD.size):
             self._finish()
         places = np.array(starts, np.int64), np.array(ends, np.int64)
-        return Block(np.frombuffer(data + _PADDING, np.uint8), *places), base
+        if len(data) - at < varints.PADDING:
+            data += _PADDING
+        return Block(np.frombuffer(data, np.uint8), *places), base
 
-    def _check(self, data: bytes, at: int, size: int) -> tuple[int, str]:
-        """Where the data of the record ends; 0 if it is not all there, -1 with a problem."""
-        if size - at < HEAD.size:
-            self._needed = HEAD.size
-            return 0, ""
+    def _find_whole(self, data: bytes) -> tuple[list[int], list[int], int, str]:
+        """Starts and ends of records up to the first that is damaged or not all there.
+
+        Also where that one begins, and what is wrong with it.
+        """
+        starts: list[int] = []
+        ends: list[int] = []
+        at, last, known, problem = 0, len(data) - HEAD.size, self._known, ""
+        unpack, limit = HEAD.unpack_from, len(data) - FOOT.size
+        while at <= last:
+            length, crc = unpack(data, at)
+            if known.get(length) != crc:
+                problem = self._check_head(data, at)[1]
+                if problem:
+                    break
+            end = at + HEAD.size + length
+            if end > limit:
+                break
+            starts.append(at + HEAD.size)
+            ends.append(end)
+            at = end + FOOT.size
+        if self._verify and starts:
+            bad = _find_bad(data, starts, ends)
+            if bad is not None:
+                at = starts[bad] - HEAD.size
+                problem = f"the CRC of its {ends[bad] - starts[bad]} bytes of data does not fit"
+                del starts[bad:], ends[bad:]
+        return starts, ends, at, problem
+
+    def _check_head(self, data: bytes, at: int) -> tuple[int, str]:
+        """How many bytes the record has in all, and what is wrong with its length."""
+        if len(data) - at < HEAD.size:
+            return HEAD.size, ""
         length, crc = HEAD.unpack_from(data, at)
-        known = self._known.get(length)
-        if known is None:
-            known = mask_crc(data[at : at + 8])
-            if len(self._known) < 100_000:
-                self._known[length] = known
-        if known != crc:
-            return -1, f"the CRC of the length does not fit (it says {length} bytes)"
+        if mask_crc(data[at : at + 8]) != crc:
+            return 0, f"the CRC of the length does not fit (it says {length} bytes)"
         if length > MAX_BYTES:
-            return -1, f"the length is {length} bytes, more than {MAX_BYTES}"
-        end = at + HEAD.size + length
-        if end + FOOT.size > size:
-            self._needed = end + FOOT.size - at
-            return 0, ""
-        if self._verify:
-            body = data[at + HEAD.size : end]
-            if mask_crc(body) != FOOT.unpack_from(data, end)[0]:
-                return -1, f"the CRC of its {length} bytes of data does not fit"
-        return end, ""
+            return 0, f"the length is {length} bytes, more than {MAX_BYTES}"
+        if len(self._known) < 100_000:
+            self._known[length] = crc
+        return HEAD.size + length + FOOT.size, ""
 
     def _finish(self) -> None:
         self.is_done = True
@@ -172,6 +199,26 @@ class _Reader:
         elif left:
             problem = f"the file ends inside the record's head, {left} bytes into the record"
             self._on_damage(Damage(self._base, problem))
+
+
+def _find_bad(data: bytes, starts: list[int], ends: list[int]) -> int | None:
+    """The first of these records whose data does not have its CRC."""
+    places = np.array(ends, np.int64)[:, None] + np.arange(FOOT.size)
+    written = np.frombuffer(data, np.uint8)[places].view("<u4").reshape(-1)
+    bad = np.flatnonzero(mask_crcs(data, starts, ends) != written)
+    return int(bad[0]) if len(bad) else None
+
+
+def mask_crcs(data: Any, starts: Sequence[int], ends: Sequence[int]) -> Any:
+    """CRCs of many pieces of the data, as TFRecord stores them."""
+    # A piece of bytes is copied for it, which is soon done if it is small; one of an array not.
+    is_small = len(data) < len(starts) * _LARGE
+    pieces: Any = bytes(data) if is_small else np.frombuffer(data, np.uint8)
+    slices = map(slice, starts, ends)
+    crcs = list(map(google_crc32c.value, map(pieces.__getitem__, slices)))
+    found = np.array(crcs, np.uint64)
+    turned = (found >> np.uint64(15)) | (found << np.uint64(17))
+    return ((turned & np.uint64(0xFFFFFFFF)) + np.uint64(0xA282EAD8)).astype("<u4")
 
 
 def find_record(data: bytes, at: int, is_whole: bool = False) -> int:

@@ -3,48 +3,46 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
 from sparktrain.data.example_columns import Problems, make_column
 from sparktrain.data.example_lists import gather
-from sparktrain.data.example_scan import Block, scan
-from sparktrain.data.record_blocks import HEAD
+from sparktrain.data.example_scan import Scanner
+from sparktrain.data.record_blocks import Block
 
 
-@dataclass(frozen=True)
-class BadRecord:
-    """A record that is whole but is not what was expected."""
+class ExampleReader:
+    """Makes columns of one block of records after the other.
 
-    offset: int
-    problem: str
+    Args:
+        fields: The columns, by the names of features.
+    """
 
+    def __init__(self, fields: Sequence[pa.Field]) -> None:
+        self._fields = fields
+        self._scanner = Scanner([field.name for field in fields])
 
-def read_examples(
-    block: Block, base: int, fields: Sequence[pa.Field]
-) -> tuple[list[pa.Array], list[BadRecord]]:
-    """The columns of a block of Examples, and its bad records, in which all is null."""
-    spans, malformed = scan(block, [field.name for field in fields])
-    problems = Problems()
-    problems.add(np.flatnonzero(malformed), "it is no Example")
-    columns = []
-    for field in fields:
-        column = make_column(block, field.name, spans[field.name], field.type, problems)
-        if not field.nullable and column.null_count:
-            rows = np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False))
-            problems.add(rows, f"feature {field.name!r} is missing, and the column is not nullable")
-        columns.append(column)
-    if problems.by_row:
-        is_good = np.ones(len(block), bool)
-        is_good[list(problems.by_row)] = False
-        chosen = pa.array(np.where(is_good, np.arange(len(block)), 0), mask=~is_good)
-        columns = [column.take(chosen) for column in columns]
-    return columns, [
-        BadRecord(base + int(block.starts[row]) - HEAD.size, what)
-        for row, what in sorted(problems.by_row.items())
-    ]
+    def read(self, block: Block) -> tuple[list[pa.Array], dict[int, str]]:
+        """The columns of a block, and what is wrong with its bad rows, in which all is null."""
+        scanned = self._scanner.scan(block)
+        problems = Problems()
+        problems.add(np.flatnonzero(scanned.malformed), "it is no Example")
+        columns = []
+        for field in self._fields:
+            column = make_column(block, field.name, scanned, field.type, problems)
+            if not field.nullable and column.null_count:
+                rows = np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False))
+                what = f"feature {field.name!r} is missing, and the column is not nullable"
+                problems.add(rows, what)
+            columns.append(column)
+        if problems.by_row:
+            is_good = np.ones(len(block), bool)
+            is_good[list(problems.by_row)] = False
+            chosen = pa.array(np.where(is_good, np.arange(len(block)), 0), mask=~is_good)
+            columns = [column.take(chosen) for column in columns]
+        return columns, problems.by_row
 
 
 def read_bytes(block: Block) -> pa.Array:

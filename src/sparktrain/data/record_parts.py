@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import IO
 
-from sparktrain.data.example_scan import Block
 from sparktrain.data.record_blocks import (
     BLOCK_BYTES,
     FOOT,
     HEAD,
     MAX_BYTES,
+    Block,
     Damage,
     find_record,
     mask_crc,
@@ -26,8 +26,9 @@ from sparktrain.data.record_blocks import (
 from sparktrain.data.shards import FileInfo
 from sparktrain.data.storage import find_compression
 
-#: What opening a file costs, in bytes that could have been read meanwhile.
-OPEN_COST = 1 << 20
+#: What opening a file costs, in bytes that could have been read meanwhile. On a local disk it is
+#: less, in a store on the network more; but a task of Spark's in Python costs 50 ms by itself.
+OPEN_COST = 256 << 10
 #: So far the chain behind a record is followed before the record is believed.
 _CHAIN_BYTES = BLOCK_BYTES
 

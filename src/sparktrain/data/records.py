@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import IO
 
 from sparktrain.data.record_blocks import FOOT, HEAD, Damage, mask_crc, read_blocks
+from sparktrain.errors import RecordError
 
 
 def pack_record(data: bytes) -> bytes:
@@ -29,3 +30,12 @@ def find_damage(stream: IO[bytes]) -> tuple[int, str] | None:
     except Damage as damage:
         return damage.offset, damage.problem
     return None
+
+
+def describe(path: object, offset: int, problem: str) -> RecordError:
+    """Something wrong in a file, as an error that names it."""
+    return RecordError(
+        problem=f"{path} cannot be read at byte {offset}: {problem}.",
+        advice="Write or copy the file again; `sparktrain tfrecord verify` shows all damage of a"
+        " file, and in Spark the option mode=DROPMALFORMED leaves such records out.",
+    )

@@ -14,7 +14,13 @@ from pathlib import PurePosixPath
 from typing import Any, TypeVar
 
 from sparktrain.data.files import Files
-from sparktrain.data.storage import find_compression, naming_early, open_seekable, open_store
+from sparktrain.data.storage import (
+    find_compression,
+    is_hidden,
+    naming_early,
+    open_seekable,
+    open_store,
+)
 from sparktrain.errors import ConfigError
 
 Item = TypeVar("Item")
@@ -135,7 +141,7 @@ def _sizes(entries: Iterable[Mapping[str, Any]]) -> dict[str, int]:
 
 
 def _is_hidden(path: str) -> bool:
-    return PurePosixPath(path.rstrip("/")).name.startswith((".", "_"))
+    return is_hidden(PurePosixPath(path.rstrip("/")).name)
 
 
 def _with_row_groups(info: FileInfo, storage_options: Mapping[str, Any]) -> FileInfo:

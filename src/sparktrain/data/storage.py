@@ -49,6 +49,12 @@ def is_local(filesystem: Any) -> bool:
     return isinstance(filesystem, LocalFileSystem)
 
 
+def is_hidden(name: str) -> bool:
+    """Whether a file or folder of this name is not data, as Spark and Hadoop have it."""
+    # A folder of a partition may begin with an underscore: _part=1.
+    return name.startswith(".") or (name.startswith("_") and "=" not in name)
+
+
 def find_compression(path: str) -> str:
     """gzip, zlib or nothing, by the extension; raises ConfigError for one that is not read."""
     suffix = PurePosixPath(path.split("?")[0]).suffix.lower()

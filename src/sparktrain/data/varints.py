@@ -26,8 +26,10 @@ def read(words: Any, at: Any) -> tuple[Any, Any]:
     """
     found = words[at]
     values = (found & np.uint64(0x7F)).astype(np.int64)
-    sizes = np.ones(len(at), np.int64)
     more = (found & np.uint64(0x80)) != 0
+    if not more.any():
+        return values, at + 1
+    sizes = np.ones(len(at), np.int64)
     for number in range(1, 4):
         if not more.any():
             return values, at + sizes
@@ -64,24 +66,38 @@ def sizes_of(values: Any) -> Any:
     """How many bytes each number takes."""
     left = np.ascontiguousarray(values, np.int64).view(np.uint64)
     sizes = np.ones(len(left), np.int64)
+    if not len(left):
+        return sizes
+    largest = int(left.max())
     for number in range(1, MAX_BYTES):
-        is_longer = left >= np.uint64(1 << (7 * number))
-        if not is_longer.any():
+        limit = 1 << (7 * number)
+        if largest < limit:
             break
-        sizes += is_longer
+        sizes += left >= np.uint64(limit)
     return sizes
 
 
 def encode(values: Any) -> tuple[Any, Any]:
     """The bytes of all numbers, one behind the other, and the size of each."""
-    left = np.ascontiguousarray(values, np.int64).view(np.uint64)
     sizes = sizes_of(values)
-    ends = np.cumsum(sizes)
-    data = np.empty(int(ends[-1]) if len(ends) else 0, np.uint8)
-    starts = ends - sizes
-    for number in range(int(sizes.max()) if len(sizes) else 0):
-        rows = np.flatnonzero(sizes > number)
-        group = (left[rows] >> np.uint64(7 * number)).astype(np.uint8) & 0x7F
-        group |= np.where(sizes[rows] > number + 1, 0x80, 0).astype(np.uint8)
-        data[starts[rows] + number] = group
-    return data, sizes
+    if not len(sizes):
+        return np.zeros(0, np.uint8), sizes
+    longest = int(sizes.max())
+    table = encode_alike(values, longest)
+    if int(sizes.min()) == longest:
+        return table.reshape(-1), sizes
+    # What is behind the last byte of a shorter one goes, and its last byte ends it.
+    places = np.arange(longest)
+    table[places == sizes[:, None] - 1] &= 0x7F
+    return table[places < sizes[:, None]], sizes
+
+
+def encode_alike(values: Any, size: int) -> Any:
+    """A row of bytes for each number, all of this size, which is not too small for any."""
+    left = np.ascontiguousarray(values, np.int64).view(np.uint64)
+    table = np.empty((len(left), size), np.uint8)
+    for number in range(size):
+        table[:, number] = (left >> np.uint64(7 * number)).astype(np.uint8)
+    table[:, :-1] |= 0x80
+    table[:, -1] &= 0x7F
+    return table

@@ -1,15 +1,15 @@
-"""Finds the files to read, with the values of the folders they are in."""
+"""Finds the files below paths, in folders of folders, with the values of the folders' names."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any
 
 from sparktrain.data.partition_folders import parse_folders
 from sparktrain.data.shards import FileInfo
-from sparktrain.data.storage import open_store
+from sparktrain.data.storage import is_hidden, open_store
 from sparktrain.errors import ConfigError
 
 
@@ -20,18 +20,19 @@ class Listing:
     files: Sequence[tuple[FileInfo, dict[str, str | None]]]
 
 
-def list_tree(paths: Sequence[str]) -> Listing:
+def list_tree(paths: Sequence[str], storage_options: Mapping[str, Any]) -> Listing:
     """All files of the paths and of the folders below them; raises ConfigError for a missing one.
 
     Names that begin with a dot or an underscore do not count.
     """
     found: dict[tuple[str, str], tuple[FileInfo, dict[str, str | None]]] = {}
     for url in paths:
-        filesystem, pattern = open_store(url, {})
+        filesystem, pattern = open_store(url, storage_options)
+        filesystem.invalidate_cache()  # stores remember their folders; files come and go
         for root in _find_roots(filesystem, url, pattern):
+            parts = len(PurePosixPath(root).parts)
             for path, entry in sorted(_walk(filesystem, root).items()):
-                inside = PurePosixPath(path).parts[len(PurePosixPath(root).parts) :]
-                if any(_is_hidden(name) for name in inside):
+                if any(is_hidden(name) for name in PurePosixPath(path).parts[parts:]):
                     continue
                 info = FileInfo(url, path, int(entry.get("size") or 0))
                 found.setdefault((url, path), (info, parse_folders(path, _base(root))))
@@ -42,7 +43,7 @@ def _find_roots(filesystem: Any, url: str, pattern: str) -> list[str]:
     if filesystem.exists(pattern):
         return [pattern]
     if any(sign in pattern for sign in "*?["):
-        matches = [path for path in filesystem.glob(pattern) if not _is_hidden(_name(path))]
+        matches = [path for path in filesystem.glob(pattern) if not is_hidden(_name(path))]
         if matches:
             return sorted(matches)
     raise ConfigError(
@@ -67,8 +68,3 @@ def _base(root: str) -> str:
 
 def _name(path: str) -> str:
     return PurePosixPath(path.rstrip("/")).name
-
-
-def _is_hidden(name: str) -> bool:
-    # A folder of a partition may begin with an underscore: _part=1.
-    return name.startswith(".") or (name.startswith("_") and "=" not in name)

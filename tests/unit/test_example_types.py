@@ -1,0 +1,210 @@
+"""Every type of column, written, read by TensorFlow, and read back."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import struct
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import tensorflow as tf
+from hypothesis import given, settings
+from hypothesis import strategies as some
+
+from sparktrain.data import varints
+from sparktrain.data.example_encode import encode_examples
+from sparktrain.data.example_types import find_depth, has_doubles, to_kind
+from sparktrain.data.record_blocks import Block
+from sparktrain.data.record_columns import ExampleReader
+from sparktrain.data.vectors import densify, is_vector, make_vectors
+from sparktrain.errors import RecordError
+
+DAY = datetime.date(1970, 1, 1)
+UTC = datetime.UTC
+START = datetime.datetime(1970, 1, 1)
+times = some.datetimes(datetime.datetime(1900, 1, 1), datetime.datetime(2200, 1, 1))
+text = some.text(some.characters(codec="utf-8"), max_size=20)
+
+
+def to_float32(value: float) -> float:
+    return float(struct.unpack("<f", struct.pack("<f", value))[0])
+
+
+def micros(value: datetime.datetime) -> int:
+    return (value.replace(tzinfo=None) - START) // datetime.timedelta(microseconds=1)
+
+
+#: Type -> values, kind of list, what TensorFlow must find, what must come back.
+CASES: dict[str, tuple[pa.DataType, Any, str, Any, Any]] = {
+    "boolean": (pa.bool_(), some.booleans(), "int64_list", int, None),
+    "byte": (pa.int8(), some.integers(-128, 127), "int64_list", int, None),
+    "short": (pa.int16(), some.integers(-(2**15), 2**15 - 1), "int64_list", int, None),
+    "integer": (pa.int32(), some.integers(-(2**31), 2**31 - 1), "int64_list", int, None),
+    "long": (pa.int64(), some.integers(-(2**63), 2**63 - 1), "int64_list", int, None),
+    "float": (pa.float32(), some.floats(width=32, allow_nan=False), "float_list", float, None),
+    "double": (
+        pa.float64(),
+        some.floats(-1e38, 1e38),
+        "float_list",
+        to_float32,
+        to_float32,
+    ),
+    "decimal": (
+        pa.decimal128(20, 4),
+        some.decimals(-(10**15), 10**15, places=4),
+        "bytes_list",
+        lambda value: f"{value:.4f}".encode(),
+        None,
+    ),
+    "string": (pa.string(), text, "bytes_list", str.encode, None),
+    "binary": (pa.binary(), some.binary(max_size=20), "bytes_list", bytes, None),
+    "date": (
+        pa.date32(),
+        some.dates(),
+        "int64_list",
+        lambda value: (value - DAY).days,
+        None,
+    ),
+    "timestamp": (
+        pa.timestamp("us", "UTC"),
+        times.map(lambda value: value.replace(tzinfo=UTC)),
+        "int64_list",
+        micros,
+        None,
+    ),
+    "timestamp_ntz": (pa.timestamp("us"), times, "int64_list", micros, None),
+}
+
+
+def make_block(records: list[bytes]) -> Block:
+    sizes = np.array([len(record) for record in records], np.int64)
+    ends = np.cumsum(sizes + 4)
+    data = b"".join(b"head" + record for record in records) + bytes(varints.PADDING)
+    return Block(np.frombuffer(data, np.uint8), ends - sizes, ends)
+
+
+def write(column: pa.Array) -> list[bytes]:
+    return encode_examples(["c"], [to_kind("c", column)], len(column)).join().to_pylist()
+
+
+def read(records: list[bytes], kind: pa.DataType) -> list[Any]:
+    [column], bad = ExampleReader([pa.field("c", kind)]).read(make_block(records))
+    assert not bad and column.type == kind
+    return column.to_pylist()
+
+
+@pytest.mark.parametrize("name", CASES)
+@settings(max_examples=40, deadline=None)
+@given(data=some.data())
+def test_values_come_back_and_are_what_tensorflow_reads(name: str, data: some.DataObject) -> None:
+    kind, values, list_name, expected, back = CASES[name]
+    single = data.draw(some.lists(some.none() | values, max_size=20))
+    lists = data.draw(some.lists(some.none() | some.lists(values, max_size=5), max_size=20))
+    for rows, whole_kind in ((single, kind), (lists, pa.list_(kind))):
+        records = write(pa.array(rows, whole_kind))
+        for row, record in zip(rows, records, strict=True):
+            features = tf.train.Example.FromString(record).features.feature
+            if row is None:
+                assert not features
+                continue
+            assert features["c"].WhichOneof("kind") == list_name
+            found = list(getattr(features["c"], list_name).value)
+            assert found == [expected(one) for one in (row if isinstance(row, list) else [row])]
+        if back is not None:
+            rows = [
+                None
+                if row is None
+                else [back(x) for x in row]
+                if isinstance(row, list)
+                else back(row)
+                for row in rows
+            ]
+        assert read(records, whole_kind) == rows
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    some.lists(
+        some.none()
+        | some.lists(some.floats(-(2.0**90), 2.0**90, width=32), max_size=6)
+        | some.dictionaries(some.integers(0, 9), some.floats(-9, 9, width=32), max_size=4),
+        max_size=12,
+    )
+)
+def test_vectors_are_lists_of_all_their_values(rows: list[Any]) -> None:
+    dense = {"type": 1, "size": None, "indices": None}
+    structs = [
+        None
+        if row is None
+        else {**dense, "values": row}
+        if isinstance(row, list)
+        else {
+            "type": 0,
+            "size": 10,
+            "indices": sorted(row),
+            "values": [row[k] for k in sorted(row)],
+        }
+        for row in rows
+    ]
+    kind = pa.struct(
+        [
+            pa.field("type", pa.int8(), False),
+            pa.field("size", pa.int32()),
+            pa.field("indices", pa.list_(pa.int32())),
+            pa.field("values", pa.list_(pa.float64())),
+        ]
+    )
+    assert is_vector(kind) and find_depth(kind) == 1 and has_doubles(kind)
+    expected = [
+        row if row is None or isinstance(row, list) else [row.get(n, 0.0) for n in range(10)]
+        for row in rows
+    ]
+    column = pa.array(structs, kind)
+    assert densify(column).to_pylist() == expected
+    assert densify(column.slice(1)).to_pylist() == expected[1:]
+    found = read(write(column), kind)
+    assert [None if one is None else one["values"] for one in found] == expected
+    assert make_vectors(densify(column), kind).type == kind
+
+
+@pytest.mark.parametrize(
+    ("stored", "kind", "expected"),
+    [
+        (pa.array([1]), pa.float64(), [1.0]),
+        (pa.array([1]), pa.string(), ["1"]),
+        (pa.array([1]), pa.decimal128(5, 2), [decimal.Decimal("1.00")]),
+        (pa.array([0.1], pa.float32()), pa.decimal128(5, 2), [decimal.Decimal("0.10")]),
+        (pa.array([3]), pa.bool_(), [True]),
+        (pa.array([b"1.25"]), pa.decimal128(5, 2), [decimal.Decimal("1.25")]),
+        (pa.nulls(1), pa.int64(), [None]),
+        (pa.array([[]], pa.list_(pa.int64())), pa.int64(), [None]),
+    ],
+)
+def test_types_that_others_wrote_otherwise(stored: Any, kind: pa.DataType, expected: Any) -> None:
+    assert read(write(stored), kind) == expected
+
+
+@pytest.mark.parametrize(
+    ("stored", "kind", "problem"),
+    [
+        (pa.array([300]), pa.int8(), "feature 'c' .int64. has a value that is no int8"),
+        (pa.array([0.5], pa.float32()), pa.int64(), "'c' .float. has a value that is no int64"),
+        (pa.array([b"1.255"]), pa.decimal128(5, 2), "has a value that is no decimal"),
+        (pa.array([b"\xff"]), pa.string(), "'c' .bytes. has a value that is no string"),
+        (pa.array([[1, 2]]), pa.int64(), "'c' has 2 values where one is expected"),
+        (pa.array([1]), pa.list_(pa.list_(pa.int64())), "'c' .int64. has a value that is no list"),
+    ],
+)
+def test_values_that_do_not_fit_are_told(stored: Any, kind: pa.DataType, problem: str) -> None:
+    [column], bad = ExampleReader([pa.field("c", kind)]).read(make_block(write(stored)))
+    assert column.to_pylist() == [None]
+    with pytest.raises(AssertionError, match=problem):
+        raise AssertionError(bad[0])
+
+
+def test_what_has_no_place_is_refused() -> None:
+    with pytest.raises(RecordError, match="Column 'm' has the type map"):
+        to_kind("m", pa.array([], pa.map_(pa.string(), pa.int64())))
