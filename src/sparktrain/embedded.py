@@ -192,6 +192,8 @@ def _start(executors: int, cores: int, memory_mb: int, more: dict[str, str]) -> 
         "spark.local.dir": str(home / "local"),
         "spark.sql.warehouse.dir": str(home / "warehouse"),
         "spark.sql.artifact.isolation.enabled": "false",
+        # Rows of images travel to Python twice as fast as in Spark's batches of 64 MB.
+        "spark.sql.execution.arrow.maxBytesPerBatch": "4m",
         **more,
     }.items():
         conf.set(key, value)

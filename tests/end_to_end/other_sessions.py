@@ -85,6 +85,7 @@ def main(kind: str, folder: Path) -> None:
         except st.SparktrainError as error:
             answer[name] = [type(error).__name__, str(error)]
     answer["left"] = find_left_without_link(spark, folder / "left")
+    answer["tfrecord"] = copy_records(spark, folder)
     (folder / "answer.json").write_text(json.dumps(answer))
     spark.stop()
 
@@ -112,6 +113,20 @@ def find_left_without_link(spark: Any, folder: Path) -> list[int]:
     while any(psutil.pid_exists(pid) for pid in pids) and time.monotonic() < deadline:
         time.sleep(0.1)
     return [pid for pid in pids if psutil.pid_exists(pid)]
+
+
+def copy_records(spark: Any, folder: Path) -> list[Any]:
+    """TFRecord files written and read: the format is found by its name alone."""
+    frame = spark.range(20).selectExpr("id", "array(float(id), 0.5F) as x", "id % 2 as part")
+    st.tfrecord.write(frame, str(folder / "records"), partition_by=["part"])
+    st.tfrecord.write(frame, str(folder / "records"), mode="ignore")
+    try:
+        st.tfrecord.write(frame, str(folder / "records"))
+    except st.ConfigError as error:
+        problem = error.problem
+    found = spark.read.format("tfrecords").load(str(folder / "records"))
+    total = found.selectExpr("sum(id + x[0] + part)").collect()[0][0]
+    return [dict(found.dtypes), total, problem]
 
 
 def raise_error(ctx: Any) -> None:

@@ -53,6 +53,9 @@ def test_training_on_another_session(kind: str, tmp_path: Path) -> None:
     assert answer["failure"][0] == "NodeFailedError"
     assert "worker:0" in answer["failure"][1] and "on purpose" in answer["failure"][1]
     assert answer["left"] == []
+    types, total, problem = answer["tfrecord"]
+    assert types == {"id": "bigint", "x": "array<float>", "part": "int"} and total == 390
+    assert problem == f"{tmp_path}/records has files already."
 
 
 def test_dynamic_allocation_is_refused(tmp_path: Path) -> None:

@@ -14,19 +14,21 @@ from pyspark.sql import Row
 
 TYPES = (
     "yes boolean, b byte, s short, i int, l long, f float, d double, e decimal(20, 4), t string,"
-    " raw binary, day date, at timestamp, il array<long>, fl array<float>, tl array<string>"
+    " raw binary, day date, at timestamp, il array<long>, fl array<float>, tl array<string>,"
+    " n timestamp_ntz"
 )
 VALUES = [
     (
         True, -128, 32767, -(2**31), 2**63 - 1, 1.5, 0.25, decimal.Decimal("1234567890123456.7890"),
         "café", b"\xff\x00", datetime.date(1969, 12, 31), datetime.datetime(2026, 1, 2, 3, 4, 5, 6),
-        [1, -2], [0.5], ["", "ü"],
+        [1, -2], [0.5], ["", "ü"], datetime.datetime(2026, 1, 2, 3, 4, 5, 6),
     ),
     (
         False, 0, 0, 0, -1, 0.0, 0.0, decimal.Decimal("-0.0001"), "", b"",
         datetime.date(2026, 2, 3), datetime.datetime(1960, 1, 1), [], [], [],
+        datetime.datetime(1960, 1, 1),
     ),
-    (None,) * 15,
+    (None,) * 16,
 ]  # fmt: skip
 
 

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from sparktrain.errors import ConfigError
 
-EXAMPLE, BYTE_ARRAY = "Example", "ByteArray"
-RECORD_TYPES = (EXAMPLE, BYTE_ARRAY)
+EXAMPLE, SEQUENCE, BYTE_ARRAY = "Example", "SequenceExample", "ByteArray"
+RECORD_TYPES = (EXAMPLE, SEQUENCE, BYTE_ARRAY)
 FAIL, DROP, PERMISSIVE = "FAILFAST", "DROPMALFORMED", "PERMISSIVE"
 MODES = (FAIL, DROP, PERMISSIVE)
+#: What becomes of doubles, for which the format has no place.
+ROUND, REFUSE = "round", "refuse"
+#: Whether a path that has files already is written to.
+APPEND, ERROR = "append", "error"
 #: The only column of ByteArray files.
 BYTE_ARRAY_COLUMN = "byteArray"
 _MEGABYTE = 1 << 20
@@ -30,6 +34,9 @@ class ReadOptions:
         partition_bytes: About so much of the files is one task.
         max_infer_files: So many files are looked into for the schema.
         sampling_ratio: This share of their blocks is looked into.
+        columns: The only features that count for the schema; empty for all.
+        storage: What the store's own package is given: keys, endpoints.
+        max_trigger_files, max_trigger_bytes: A stream takes at most so much at once; 0: all.
     """
 
     paths: tuple[str, ...]
@@ -39,6 +46,10 @@ class ReadOptions:
     partition_bytes: int = 128 * _MEGABYTE
     max_infer_files: int = 100
     sampling_ratio: float = 1.0
+    columns: tuple[str, ...] = ()
+    storage: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    max_trigger_files: int = 0
+    max_trigger_bytes: int = 0
 
 
 @dataclass(frozen=True)
@@ -47,9 +58,14 @@ class WriteOptions:
 
     Attributes:
         path: The folder.
+        record_type: What a record is.
         compression: gzip, zlib or nothing.
         partition_by: Columns whose values become folders.
         only_touched: Overwriting replaces only the folders that get new files.
+        doubles: round them to what the format has, or refuse them.
+        max_records: A file gets at most so many; 0: all of a task.
+        if_exists: append to a folder that has files, or make it an error.
+        storage: What the store's own package is given: keys, endpoints.
     """
 
     path: str
@@ -57,6 +73,10 @@ class WriteOptions:
     compression: str = ""
     partition_by: tuple[str, ...] = ()
     only_touched: bool = False
+    doubles: str = ROUND
+    max_records: int = 0
+    if_exists: str = APPEND
+    storage: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     @property
     def extension(self) -> str:
@@ -79,6 +99,7 @@ _CODECS = {
 
 
 def parse_write_options(options: Mapping[str, str], columns: Sequence[str]) -> WriteOptions:
+    """Options as Spark hands them over: text, whatever was given. Names in any case."""
     given = {name.lower(): value for name, value in options.items()}
     if not given.get("path"):
         raise ConfigError(
@@ -89,6 +110,12 @@ def parse_write_options(options: Mapping[str, str], columns: Sequence[str]) -> W
     codec = given.get(name, "")
     if codec.lower() not in _CODECS:
         raise _refuse(name, codec, "Expected gzip, zlib or none.")
+    if given.get("writelocality", "distributed").lower() != "distributed":
+        raise _refuse(
+            "writeLocality",
+            given["writelocality"],
+            "Files go where the path says: give one that all executors share.",
+        )
     partition_by = _split_names(given.get("partitionby", ""))
     missing = [name for name in partition_by if name not in columns]
     if missing:
@@ -102,44 +129,72 @@ def parse_write_options(options: Mapping[str, str], columns: Sequence[str]) -> W
         compression=_CODECS[codec.lower()],
         partition_by=tuple(partition_by),
         only_touched=overwrite == "dynamic",
+        doubles=_choose(given, "doubles", (ROUND, REFUSE), ROUND),
+        max_records=_whole(given, "maxRecordsPerFile", 0),
+        if_exists=_choose(given, "ifExists", (APPEND, ERROR), APPEND),
+        storage=_parse_storage(given),
     )
-
-
-def _split_names(text: str) -> list[str]:
-    if text.startswith("["):
-        return [str(name) for name in json.loads(text)]
-    return [name.strip() for name in text.split(",") if name.strip()]
 
 
 def parse_read_options(options: Mapping[str, str]) -> ReadOptions:
     """Options as Spark hands them over: text, whatever was given. Names in any case."""
     given = {name.lower(): value for name, value in options.items()}
-    if not given.get("path"):
+    # Spark has several paths in an option of their own, as a list in JSON.
+    path = given.get("path") or given.get("paths")
+    if not path:
         raise ConfigError(
             problem="The tfrecord format got no path.",
             advice='Expected spark.read.format("tfrecord").load("path").',
         )
+    if "maxfilespertrigger" in given and "maxbytespertrigger" in given:
+        raise ConfigError(
+            problem="The tfrecord format got both maxFilesPerTrigger and maxBytesPerTrigger.",
+            advice="Give one of them.",
+        )
     return ReadOptions(
-        paths=tuple(_split_paths(given["path"])),
+        paths=tuple(_parse_list(path) or [path]),
         record_type=_choose(given, "recordType", RECORD_TYPES, EXAMPLE),
         mode=_choose(given, "mode", MODES, FAIL),
         verify=_choose(given, "verifyCrc", ("true", "false"), "true") == "true",
         partition_bytes=_whole(given, "maxPartitionBytes", 128 * _MEGABYTE),
         max_infer_files=_whole(given, "maxInferFiles", 100),
         sampling_ratio=_share(given, "samplingRatio"),
+        columns=tuple(_split_names(given.get("columns", ""))),
+        storage=_parse_storage(given),
+        max_trigger_files=_whole(given, "maxFilesPerTrigger", 0),
+        max_trigger_bytes=_whole(given, "maxBytesPerTrigger", 0),
     )
 
 
-def _split_paths(path: str) -> list[str]:
-    """Spark hands over several paths as a list in JSON."""
-    if path.startswith("["):
-        try:
-            found = json.loads(path)
-        except ValueError:
-            return [path]  # a glob that begins with a bracket
-        if isinstance(found, list) and all(isinstance(one, str) for one in found):
-            return found
-    return [path]
+def _split_names(text: str) -> list[str]:
+    found = _parse_list(text)
+    if found is not None:
+        return found
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def _parse_list(text: str) -> list[str] | None:
+    """A list of texts in JSON; None for anything else, such as a glob with a bracket."""
+    if not text.startswith("["):
+        return None
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return None
+    is_list = isinstance(found, list) and all(isinstance(one, str) for one in found)
+    return found if is_list else None
+
+
+def _parse_storage(given: Mapping[str, str]) -> Mapping[str, Any]:
+    text = given.get("storageoptions", "{}")
+    try:
+        found = json.loads(text)
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        # Not what was given: there may be keys in it.
+        raise _refuse("storageOptions", "...", "Expected an object in JSON, as text.")
+    return found
 
 
 def _choose(given: Mapping[str, str], name: str, known: tuple[str, ...], default: str) -> str:
@@ -151,7 +206,10 @@ def _choose(given: Mapping[str, str], name: str, known: tuple[str, ...], default
 
 
 def _whole(given: Mapping[str, str], name: str, default: int) -> int:
-    value = given.get(name.lower(), str(default))
+    """A number of at least 1, if it is given."""
+    value = given.get(name.lower())
+    if value is None:
+        return default
     if not value.isdecimal() or int(value) < 1:
         raise _refuse(name, value, "Expected a whole number of at least 1.")
     return int(value)

@@ -12,24 +12,29 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from sparktrain.data.example_infer import Inference
-from sparktrain.data.example_types import to_kind
+from sparktrain.data.example_types import find_depth, has_doubles, to_kind
+from sparktrain.data.listing import Listing, list_tree
 from sparktrain.data.partition_folders import infer_types
 from sparktrain.data.record_blocks import Damage, read_blocks
+from sparktrain.data.records import describe
 from sparktrain.data.storage import open_plain, open_store
 from sparktrain.errors import ConfigError
-from sparktrain.sources.listing import Listing, list_tree
+from sparktrain.sources.folder import OutputFolder
 from sparktrain.sources.options import (
     BYTE_ARRAY,
     BYTE_ARRAY_COLUMN,
+    ERROR,
     FAIL,
+    REFUSE,
+    SEQUENCE,
     ReadOptions,
     WriteOptions,
     parse_read_options,
     parse_write_options,
 )
-from sparktrain.sources.reader import RecordSourceReader
+from sparktrain.sources.reader import BatchReader, RecordSourceReader
 from sparktrain.sources.writer import RecordSourceWriter
-from sparktrain.tfrecord import describe
+from sparktrain.tfrecord import HAS_FILES
 
 
 class RecordSource(DataSource):
@@ -41,9 +46,18 @@ class RecordSource(DataSource):
 
     def schema(self) -> StructType:
         options = parse_read_options(self.options)
-        listing = list_tree(options.paths)
+        listing = list_tree(options.paths, options.storage)
         types = _infer(options, listing)
         folders = infer_types([values for _, values in listing.files])
+        missing = [name for name in options.columns if name not in {**types, **folders}]
+        if missing:
+            raise ConfigError(
+                problem=f"No record that was looked into has a feature {missing[0]!r}.",
+                advice=f"Found were {', '.join(types) or 'none'} of the columns that were asked"
+                " for: leave it out, or give a schema.",
+            )
+        if options.columns:
+            folders = {name: kind for name, kind in folders.items() if name in options.columns}
         if not types and not folders:
             raise ConfigError(
                 problem=f"No record was found in {', '.join(options.paths)} to tell the schema.",
@@ -53,19 +67,51 @@ class RecordSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         options = parse_read_options(self.options)
-        listing = list_tree(options.paths)
-        folders = {field.name: field.dataType.typeName() for field in schema.fields}
-        found = infer_types([values for _, values in listing.files])
-        arrow = to_arrow_schema(schema, timezone="UTC")
+        check_schema(schema)
         return RecordSourceReader(
-            options, listing, arrow, {name: folders.get(name, kind) for name, kind in found.items()}
+            BatchReader(options, schema), list_tree(options.paths, options.storage)
         )
 
+    def streamReader(self, schema: StructType) -> Any:  # noqa: N802 (Spark's name)
+        try:
+            from sparktrain.sources.stream_reader import RecordStreamReader
+        except ImportError as error:
+            raise _too_old("reading a stream", "4.2") from error
+        options = parse_read_options(self.options)
+        check_schema(schema)
+        return RecordStreamReader(options, BatchReader(options, schema))
+
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        names = [field.name for field in schema.fields]
-        options = parse_write_options(self.options, names)
-        check_columns(schema, options)
+        options = self._check_write(schema)
+        if options.if_exists == ERROR and OutputFolder(options).has_files():
+            raise ConfigError(
+                problem=f"{options.path} {HAS_FILES}.",
+                advice="Write to another folder, or with the mode append or overwrite.",
+            )
         return RecordSourceWriter(options, overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> Any:  # noqa: N802
+        try:
+            from sparktrain.sources.stream_writer import RecordStreamWriter
+        except ImportError as error:
+            raise _too_old("writing a stream", "4.1") from error
+        return RecordStreamWriter(self._check_write(schema), overwrite)
+
+    def _check_write(self, schema: StructType) -> WriteOptions:
+        options = parse_write_options(self.options, [field.name for field in schema.fields])
+        check_columns(schema, options)
+        return options
+
+
+def check_schema(schema: StructType) -> None:
+    """Refuses types that nothing in the files can be read as."""
+    for field in to_arrow_schema(schema, timezone="UTC"):
+        to_kind(field.name, pa.array([], field.type))
+        if find_depth(field.type) > 2:
+            raise ConfigError(
+                problem=f"Column {field.name!r} has the type {field.type}.",
+                advice="Expected single values, arrays, or arrays of arrays.",
+            )
 
 
 def check_columns(schema: StructType, options: WriteOptions) -> None:
@@ -79,20 +125,55 @@ def check_columns(schema: StructType, options: WriteOptions) -> None:
                 advice="Select that one column.",
             )
         return
+    deepest = 2 if options.record_type == SEQUENCE else 1
     for field in to_arrow_schema(StructType(inside), timezone="UTC"):
         to_kind(field.name, pa.array([], field.type))
+        if find_depth(field.type) > deepest:
+            raise ConfigError(
+                problem=f"Column {field.name!r} has the type {field.type}, which"
+                f" {options.record_type}s have no place for.",
+                advice='Arrays of arrays are feature lists of option("recordType",'
+                ' "SequenceExample"); there are none of more than two dimensions.',
+            )
+        if options.doubles == REFUSE and has_doubles(field.type):
+            raise ConfigError(
+                problem=f"Column {field.name!r} has doubles, and the option doubles is refuse:"
+                " TFRecord files have no place for more than a float.",
+                advice='Cast it to float, or to string for all digits, or use option("doubles",'
+                ' "round").',
+            )
+    for column in schema.fields:
+        if column.name in options.partition_by and column.dataType.typeName() in _NO_FOLDERS:
+            raise ConfigError(
+                problem=f"Column {column.name!r} has the type {column.dataType.typeName()}, which"
+                " cannot be the name of a folder.",
+                advice="Partition by numbers, strings, dates, timestamps or booleans.",
+            )
+
+
+#: Types of columns whose values are no names of folders.
+_NO_FOLDERS = ("binary", "array", "map", "struct", "udt", "void", "variant")
+
+
+def _too_old(what: str, wanted: str) -> ConfigError:
+    import pyspark
+
+    return ConfigError(
+        problem=f"This Spark is {pyspark.__version__}, and {what} needs Spark {wanted}.",
+        advice="Use a newer Spark, or foreachBatch.",
+    )
 
 
 def _infer(options: ReadOptions, listing: Listing) -> Mapping[str, str]:
     if options.record_type == BYTE_ARRAY:
         return {BYTE_ARRAY_COLUMN: "binary"}
-    inference = Inference()
+    inference = Inference(options.columns or None)
     step = max(round(1 / options.sampling_ratio), 1)
     files = listing.files
     # Spread over all files, so that those written last count as well.
     spread = max(-(-len(files) // options.max_infer_files), 1)
     for info, _ in files[::spread]:
-        filesystem, _ = open_store(info.url, {})
+        filesystem, _ = open_store(info.url, options.storage)
         with open_plain(filesystem, info.path) as stream:
             blocks = read_blocks(
                 stream,
@@ -107,17 +188,21 @@ def _infer(options: ReadOptions, listing: Listing) -> Mapping[str, str]:
 def _raise_or_ignore(mode: str, path: str) -> Any:
     def tell(damage: Damage) -> None:
         if mode == FAIL:
-            raise describe(path, damage)
+            raise describe(path, damage.offset, damage.problem)
 
     return tell
 
 
 def _make_schema(types: Mapping[str, str]) -> StructType:
-    fields = []
-    for name, kind in types.items():
-        element = kind.removeprefix("array<").removesuffix(">")
-        spark: Any = element
-        if kind != element:
-            spark = {"type": "array", "elementType": element, "containsNull": True}
-        fields.append({"name": name, "type": spark, "nullable": True, "metadata": {}})
+    fields = [
+        {"name": name, "type": _make_type(kind), "nullable": True, "metadata": {}}
+        for name, kind in types.items()
+    ]
     return StructType.fromJson({"type": "struct", "fields": fields})
+
+
+def _make_type(kind: str) -> Any:
+    if not kind.startswith("array<"):
+        return kind
+    element = kind.removeprefix("array<").removesuffix(">")
+    return {"type": "array", "elementType": _make_type(element), "containsNull": True}
