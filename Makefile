@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help demo test test-slow check bench docs picture lock clean
+.PHONY: help demo test test-slow check bench fuzz docs picture lock clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -34,6 +34,11 @@ test-slow: $(READY)  ## the slow tests: other versions of Keras
 bench: $(READY)  ## the benchmarks, printed as ratios
 	$(BIN)/python bench/startup.py
 	$(BIN)/python bench/feed.py
+	$(BIN)/python bench/tfrecord.py
+
+fuzz: $(READY)  ## ten minutes of damaged TFRecord files
+	$(BIN)/pip install --quiet atheris
+	$(BIN)/python tests/fuzz/fuzz_records.py
 
 docs: $(READY)  ## write the generated pages
 	$(BIN)/python -m sparktrain.settings > docs/settings.md
