@@ -24,6 +24,37 @@ if TYPE_CHECKING:
 
 __all__ = ["read", "write", "RecordReader", "RecordWriter"]
 
+#: Names of options, for those who would rather hear of a misspelt one: Spark passes on any.
+READ_OPTIONS = frozenset(
+    [
+        "recordType",
+        "mode",
+        "verifyCrc",
+        "maxPartitionBytes",
+        "maxInferFiles",
+        "samplingRatio",
+        "columns",
+        "storageOptions",
+        "timeZone",
+        "ignoreMissingFiles",
+        "maxFilesPerTrigger",
+        "maxBytesPerTrigger",
+    ]
+)
+WRITE_OPTIONS = frozenset(
+    [
+        "recordType",
+        "compression",
+        "codec",
+        "partitionBy",
+        "partitionOverwriteMode",
+        "doubles",
+        "maxRecordsPerFile",
+        "ifExists",
+        "writeLocality",
+        "storageOptions",
+    ]
+)
 #: What is said of a folder that must not have files; write(mode="ignore") looks for it.
 HAS_FILES = "has files already"
 
@@ -57,6 +88,10 @@ def read(
     paths = [path] if isinstance(path, str) else list(path)
     if not paths:
         raise ConfigError(problem="read() got no path.", advice="Expected one or several.")
+    if columns is not None and not columns:
+        raise ConfigError(
+            problem="read() got no column in columns.", advice="Leave it out to read all."
+        )
     if schema is not None and columns is not None:
         raise ConfigError(
             problem="read() got both a schema and columns.",
@@ -67,7 +102,7 @@ def read(
         reader = reader.schema(schema)
     if columns is not None:
         reader = reader.option("columns", json.dumps(list(columns)))
-    reader = reader.options(**_storage(storage_options), **_texts(options))
+    reader = reader.options(**_storage(storage_options), **_texts("read", options, READ_OPTIONS))
     return reader.load(paths[0] if len(paths) == 1 else paths)
 
 
@@ -117,10 +152,11 @@ def write(
         "partitionBy": json.dumps(list(partition_by)),
         "partitionOverwriteMode": "dynamic" if only_touched else "static",
         **_storage(storage_options),
-        **_texts(options),
+        **_texts("write", options, WRITE_OPTIONS),
     }
     if mode in ("error", "ignore"):
         given["ifExists"] = "error"
+    _activate(df)
     writer = df.write.format("tfrecord").options(**given)
     try:
         writer.mode("overwrite" if mode == "overwrite" else "append").save(path)
@@ -144,7 +180,21 @@ def _storage(storage_options: Mapping[str, Any] | None) -> dict[str, str]:
     return {"storageOptions": json.dumps(dict(storage_options))} if storage_options else {}
 
 
-def _texts(options: Mapping[str, Any]) -> dict[str, str]:
+def _activate(df: DataFrame) -> None:
+    """Spark looks for the format in the session of the thread, which another thread has none of."""
+    session: Any = df.sparkSession
+    if hasattr(session, "_jsparkSession"):
+        session._jvm.org.apache.spark.sql.SparkSession.setActiveSession(session._jsparkSession)
+
+
+def _texts(caller: str, options: Mapping[str, Any], known: frozenset[str]) -> dict[str, str]:
+    spelt = {name.lower() for name in known}
+    for name, value in options.items():
+        if name.lower() not in spelt:
+            raise ConfigError(
+                problem=f"{caller}() got an option {name}={value!r}.",
+                advice=f"Known options: {', '.join(sorted(known))}.",
+            )
     return {
         name: str(value).lower() if isinstance(value, bool) else str(value)
         for name, value in options.items()
@@ -173,7 +223,7 @@ class RecordReader:
                     yield block.row(row)
         except Damage as damage:
             name = getattr(self._file, "name", None) or "the file"
-            raise describe(name, damage.offset, damage.problem) from None
+            raise describe(name, damage) from None
 
 
 class RecordWriter:

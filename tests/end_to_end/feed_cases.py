@@ -6,8 +6,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-import keras_cases as cases
 import numpy as np
+
+import keras_cases as cases
 
 BATCH = 16
 SCHEMA = "features array<float>, label float"

@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-import keras_cases as cases
 import pytest
 
+import keras_cases as cases
 import sparktrain as st
 
 #: Where two workers must give what one process gives.

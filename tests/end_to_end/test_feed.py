@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime
 import decimal
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +12,9 @@ import cloudpickle
 import numpy as np
 import pytest
 
-import sparktrain as st
-
-sys.path.append(str(Path(__file__).parent))
 import feed_cases
 import keras_cases as cases
+import sparktrain as st
 
 cloudpickle.register_pickle_by_value(cases)
 cloudpickle.register_pickle_by_value(feed_cases)

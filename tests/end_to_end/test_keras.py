@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 from typing import Any
 
 import cloudpickle
 import pytest
 
-sys.path.append(str(Path(__file__).parent))
 import keras_cases as cases
 import keras_checks as checks
 

@@ -10,12 +10,10 @@ from typing import Any
 import cloudpickle
 import pytest
 
-import sparktrain as st
-from sparktrain.trainer.keras_versions import TESTED_FIRST, TESTED_LAST
-
-sys.path.append(str(Path(__file__).parent))
 import keras_cases as cases
 import keras_checks as checks
+import sparktrain as st
+from sparktrain.trainer.keras_versions import TESTED_FIRST, TESTED_LAST
 
 cloudpickle.register_pickle_by_value(cases)
 

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -160,12 +161,56 @@ def test_partition_columns_of_all_kinds(spark: Any, tmp_path: Path) -> None:
     assert again.collect() == frame.collect()
     inferred = dict(st.tfrecord.read(spark, str(tmp_path / "out")).dtypes)
     assert inferred["d"] == "date" and inferred["s"] == "string"
-    with pytest.raises(PySparkException, match="folder s=a b/c=% is no integer"):
+    with pytest.raises(PySparkException, match="folder s=a b/c=% is no int32"):
         st.tfrecord.read(spark, str(tmp_path / "out"), schema="id long, s int").collect()
     with pytest.raises(PySparkException, match="cannot be the name of a folder"):
         st.tfrecord.write(
             spark.sql("select 1 as id, array(1) as a"), str(tmp_path / "x"), partition_by=["a"]
         )
+
+
+def test_odd_wishes_are_refused_before_any_job(spark: Any, tmp_path: Path) -> None:
+    path = str(tmp_path / "out")
+    one = spark.range(1)
+    with pytest.raises(st.ConfigError, match=r"write\(\) got an option compresion='gzip'"):
+        st.tfrecord.write(one, path, compresion="gzip")
+    with pytest.raises(st.ConfigError, match="no column in columns"):
+        st.tfrecord.read(spark, path, columns=[])
+    with pytest.raises(PySparkException, match="The DataFrame has no column"):
+        st.tfrecord.write(one.select(), path)
+    vector = "named_struct('type', 1Y, 'size', 3, 'indices', array(1), 'values', array(4.5D)) as v"
+    with pytest.raises(PySparkException, match="'v' has the type struct"):
+        st.tfrecord.write(one.selectExpr(vector), path)
+    (tmp_path / "file").touch()
+    with pytest.raises(PySparkException, match=r"file is a file\. Expected the path of a folder"):
+        st.tfrecord.write(one, str(tmp_path / "file"), mode="overwrite")
+    assert not Path(path).exists()
+    st.tfrecord.write(one, path)
+    [file] = files_of(tmp_path / "out")
+    with pytest.raises(PySparkException, match="'id' is not nullable, and mode=PERMISSIVE"):
+        st.tfrecord.read(spark, path, schema="id long not null", mode="PERMISSIVE").collect()
+    file.rename(tmp_path / "out" / "some.bz2")
+    with pytest.raises(PySparkException, match="compressed in a way that is not read"):
+        st.tfrecord.read(spark, path, schema="id long").collect()
+    (tmp_path / "raw").mkdir()
+    with (tmp_path / "raw" / "part").open("wb") as raw:
+        st.tfrecord.RecordWriter(raw).write(b"no example")
+    with pytest.raises(PySparkException, match=r"1 of 1 records in .*raw are no Examples"):
+        st.tfrecord.read(spark, str(tmp_path / "raw")).collect()
+    # A path below the driver's folder is the same for the executors, which have another.
+    here = os.path.relpath(tmp_path / "here")
+    st.tfrecord.write(spark.range(3), here)
+    assert st.tfrecord.read(spark, here).count() == 3 and (tmp_path / "here").is_dir()
+
+
+def test_several_threads_write(spark: Any, tmp_path: Path) -> None:
+    with ThreadPoolExecutor(3) as pool:
+        jobs = [
+            pool.submit(st.tfrecord.write, spark.range(10), str(tmp_path / "out"), mode="append")
+            for _ in range(3)
+        ]
+    assert [job.result() for job in jobs] == [None] * 3
+    assert st.tfrecord.read(spark, str(tmp_path / "out")).count() == 30
 
 
 def test_many_small_files_are_few_tasks_and_few_batches(spark: Any, tmp_path: Path) -> None:
@@ -246,7 +291,7 @@ def test_a_job_that_is_killed_leaves_nothing_to_see(tmp_path: Path) -> None:
 def _list_visible(folder: Path) -> Any:
     from sparktrain.data.listing import list_tree
 
-    return list_tree([str(folder)], {}).files
+    return list_tree([str(folder)], {})
 
 
 def test_dates_in_files_of_another_time_zone(spark: Any, tmp_path: Path) -> None:

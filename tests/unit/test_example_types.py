@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import datetime
 import decimal
+import math
 import struct
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pytest
 import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
-from sparktrain.data import varints
+from record_cases import make_block
 from sparktrain.data.example_encode import encode_examples
 from sparktrain.data.example_types import find_depth, has_doubles, to_kind
-from sparktrain.data.record_blocks import Block
 from sparktrain.data.record_columns import ExampleReader
-from sparktrain.data.vectors import densify, is_vector, make_vectors
+from sparktrain.data.vectors import count_values, densify, is_vector, make_vectors
 from sparktrain.errors import RecordError
 
 DAY = datetime.date(1970, 1, 1)
@@ -27,6 +26,17 @@ UTC = datetime.UTC
 START = datetime.datetime(1970, 1, 1)
 times = some.datetimes(datetime.datetime(1900, 1, 1), datetime.datetime(2200, 1, 1))
 text = some.text(some.characters(codec="utf-8"), max_size=20)
+
+
+#: As Spark ML's vectors are in Arrow.
+VECTOR = pa.struct(
+    [
+        pa.field("type", pa.int8(), False),
+        pa.field("size", pa.int32()),
+        pa.field("indices", pa.list_(pa.int32())),
+        pa.field("values", pa.list_(pa.float64())),
+    ]
+)
 
 
 def to_float32(value: float) -> float:
@@ -77,13 +87,6 @@ CASES: dict[str, tuple[pa.DataType, Any, str, Any, Any]] = {
     ),
     "timestamp_ntz": (pa.timestamp("us"), times, "int64_list", micros, None),
 }
-
-
-def make_block(records: list[bytes]) -> Block:
-    sizes = np.array([len(record) for record in records], np.int64)
-    ends = np.cumsum(sizes + 4)
-    data = b"".join(b"head" + record for record in records) + bytes(varints.PADDING)
-    return Block(np.frombuffer(data, np.uint8), ends - sizes, ends)
 
 
 def write(column: pa.Array) -> list[bytes]:
@@ -149,20 +152,16 @@ def test_vectors_are_lists_of_all_their_values(rows: list[Any]) -> None:
         }
         for row in rows
     ]
-    kind = pa.struct(
-        [
-            pa.field("type", pa.int8(), False),
-            pa.field("size", pa.int32()),
-            pa.field("indices", pa.list_(pa.int32())),
-            pa.field("values", pa.list_(pa.float64())),
-        ]
-    )
+    kind = VECTOR
     assert is_vector(kind) and find_depth(kind) == 1 and has_doubles(kind)
     expected = [
         row if row is None or isinstance(row, list) else [row.get(n, 0.0) for n in range(10)]
         for row in rows
     ]
     column = pa.array(structs, kind)
+    assert count_values(column) == sum(
+        0 if row is None else len(row) if isinstance(row, list) else 10 + len(row) for row in rows
+    )
     assert densify(column).to_pylist() == expected
     assert densify(column.slice(1)).to_pylist() == expected[1:]
     found = read(write(column), kind)
@@ -193,6 +192,7 @@ def test_types_that_others_wrote_otherwise(stored: Any, kind: pa.DataType, expec
         (pa.array([300]), pa.int8(), "feature 'c' .int64. has a value that is no int8"),
         (pa.array([0.5], pa.float32()), pa.int64(), "'c' .float. has a value that is no int64"),
         (pa.array([b"1.255"]), pa.decimal128(5, 2), "has a value that is no decimal"),
+        (pa.array([math.nan], pa.float32()), pa.decimal128(5, 2), "a value that is no decimal"),
         (pa.array([b"\xff"]), pa.string(), "'c' .bytes. has a value that is no string"),
         (pa.array([[1, 2]]), pa.int64(), "'c' has 2 values where one is expected"),
         (pa.array([1]), pa.list_(pa.list_(pa.int64())), "'c' .int64. has a value that is no list"),
@@ -205,6 +205,72 @@ def test_values_that_do_not_fit_are_told(stored: Any, kind: pa.DataType, problem
         raise AssertionError(bad[0])
 
 
-def test_what_has_no_place_is_refused() -> None:
-    with pytest.raises(RecordError, match="Column 'm' has the type map"):
-        to_kind("m", pa.array([], pa.map_(pa.string(), pa.int64())))
+@pytest.mark.parametrize(
+    ("column", "problem"),
+    [
+        (pa.array([], pa.map_(pa.string(), pa.int64())), "Column 'm' has the type map"),
+        (pa.array([], pa.list_(VECTOR)), "Column 'm' has the type list"),
+        (pa.array([], pa.struct([("type", pa.int8())])), "Column 'm' has the type struct"),
+        (
+            pa.array([1.0, 1e300]),
+            r"Column 'm' has the value 1e\+300, which is too large for a float",
+        ),
+        (pa.array([[1], None, [2, None]]), r"a null inside an array, \[2, None\]:"),
+        (pa.array([[[1], [None]]]), r"a null inside an array, \[None\]:"),
+    ],
+)
+def test_what_has_no_place_is_refused(column: pa.Array, problem: str) -> None:
+    with pytest.raises(RecordError, match=problem):
+        to_kind("m", column)
+
+
+def test_infinity_and_small_decimals_are_kept() -> None:
+    assert read(write(pa.array([math.inf, -math.inf])), pa.float64()) == [math.inf, -math.inf]
+    small = decimal.Decimal("1E-38")
+    [record] = write(pa.array([small], pa.decimal128(38, 38)))
+    stored = tf.train.Example.FromString(record).features.feature["c"].bytes_list.value[0]
+    assert stored == b"0." + b"0" * 37 + b"1"
+    assert read([record], pa.decimal128(38, 38)) == [small]
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pa.array([["a"], None, []], pa.large_list(pa.large_string())),
+        pa.array([b"x", None], pa.large_binary()),
+        pa.array(["x", None], pa.large_string()),
+    ],
+)
+def test_arrow_types_with_long_offsets(column: pa.Array) -> None:
+    element = pa.string() if "string" in str(column.type) else pa.binary()
+    kind = pa.list_(element) if pa.types.is_large_list(column.type) else element
+    assert read(write(column), kind) == column.to_pylist()
+
+
+def test_a_struct_that_only_looks_like_a_vector_is_none() -> None:
+    fields = [("type", pa.int32()), ("size", pa.int32()), ("indices", pa.list_(pa.int32()))]
+    assert not is_vector(pa.struct([*fields, ("values", pa.list_(pa.float64()))]))
+    assert is_vector(VECTOR) and not is_vector(pa.int8())
+
+
+@pytest.mark.parametrize(
+    ("kind", "nullable", "problem"),
+    [
+        (pa.int64(), False, "is missing, and the column is not nullable"),
+        (pa.list_(pa.field("element", pa.list_(pa.int64()), False)), True, "a feature of no kind"),
+    ],
+)
+def test_null_where_none_may_be(kind: pa.DataType, nullable: bool, problem: str) -> None:
+    good, bad = tf.train.SequenceExample(), tf.train.SequenceExample()
+    if pa.types.is_list(kind):
+        for example in (good, bad):
+            steps = example.feature_lists.feature_list["c"]
+            steps.feature.add().int64_list.value.append(1)
+        steps.feature.add()
+    else:
+        good.context.feature["c"].int64_list.value.append(1)
+    records = [good.SerializeToString(), bad.SerializeToString(), good.SerializeToString()]
+    reader = ExampleReader([pa.field("c", kind, nullable)])
+    [column], problems = reader.read(make_block(records))
+    assert list(problems) == [1] and problem in problems[1]
+    assert column.is_null().to_pylist() == [False, True, False]

@@ -12,15 +12,12 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
+from record_cases import LISTS, TYPES, make_block
 from sparktrain.data import varints
 from sparktrain.data.example_columns import Problems, make_values
 from sparktrain.data.example_encode import encode_examples
 from sparktrain.data.example_parse import BYTES, FLOAT, INT64, MISSING, NO_KIND
 from sparktrain.data.example_scan import Scanner, Spans
-from sparktrain.data.record_blocks import Block
-
-LISTS = {BYTES: "bytes_list", FLOAT: "float_list", INT64: "int64_list"}
-TYPES = {BYTES: pa.binary(), FLOAT: pa.float32(), INT64: pa.int64()}
 
 numbers = some.one_of(
     some.integers(-(2**63), 2**63 - 1), some.integers(-3, 300), some.just(2**63 - 1)
@@ -38,14 +35,6 @@ features = some.one_of(
 )
 names = some.sampled_from(["a", "bb", "label", "image/encoded", "é", "", "n" * 200])
 rows = some.lists(some.dictionaries(names, features, max_size=5), max_size=40)
-
-
-def make_block(records: list[bytes]) -> Block:
-    """As they are in a file: with bytes between them."""
-    framed = b"".join(b"head" + record + b"foot" for record in records)
-    sizes = np.array([len(record) for record in records], np.int64)
-    starts = np.cumsum(sizes + 8) - sizes - 4
-    return Block(np.frombuffer(framed + bytes(varints.PADDING), np.uint8), starts, starts + sizes)
 
 
 def make_feature(kind: int, values: list[Any]) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -11,10 +10,6 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from sparktrain.agent import feed
-from sparktrain.data.spill_folders import MANIFEST
-
-sys.path.append(str(Path(__file__).parent))
 from feeder_cases import (
     CHECK,
     CHECK_TYPE,
@@ -25,6 +20,8 @@ from feeder_cases import (
     make_mixed,
     make_row,
 )
+from sparktrain.agent import feed
+from sparktrain.data.spill_folders import MANIFEST
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import select
 import socket
-import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,15 +13,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from feeder_cases import TRAIN, Node, fill, make_batches, make_row, never
 from sparktrain.agent.feed import Feeder
 from sparktrain.data.schema import Column
 from sparktrain.data.spill import Entry
 from sparktrain.data.spill_folders import MANIFEST, write_manifest
 from sparktrain.data.tables import TableSpec
 from sparktrain.data.trays import TRAY_BYTES
-
-sys.path.append(str(Path(__file__).parent))
-from feeder_cases import TRAIN, Node, fill, make_batches, make_row, never
 
 
 @pytest.fixture

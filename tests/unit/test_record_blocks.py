@@ -6,14 +6,17 @@ import gzip
 import io
 import os
 import random
+import zlib
 from pathlib import Path
 from typing import Any
 
 import pytest
 import tensorflow as tf
+from fsspec.implementations.local import LocalFileSystem
 
 from sparktrain.data.record_blocks import Damage, find_record, read_blocks
 from sparktrain.data.records import pack_record
+from sparktrain.data.storage import open_plain
 
 RECORDS = [os.urandom(random.Random(1).randrange(200)) for _ in range(100)] + [b"", b"x" * 5000]
 FILE = b"".join(pack_record(record) for record in RECORDS)
@@ -110,12 +113,82 @@ def test_an_absurd_length_takes_no_memory() -> None:
     assert records == RECORDS and "more than" in damages[0].problem
 
 
-def test_a_damaged_compressed_file_is_told() -> None:
-    packed = bytearray(gzip.compress(FILE))
-    packed[len(packed) // 2] ^= 0xFF
-    with gzip.open(io.BytesIO(bytes(packed))) as stream:
-        records, _, damages = read(stream)  # type: ignore[arg-type]
-    assert records == RECORDS[: len(records)] and damages
+@pytest.mark.parametrize("change", ["cut", "flipped", "longer"])
+@pytest.mark.parametrize("kind", [".gz", ".deflate"])
+def test_a_damaged_compressed_file_is_told_and_read_up_to_there(
+    kind: str, change: str, tmp_path: Path
+) -> None:
+    """More than one block of the compressed data, and less than one of the plain."""
+    many = [random.Random(n).randbytes(n % 300) for n in range(3000)]
+    plain = b"".join(map(pack_record, many))
+    packed = bytearray(gzip.compress(plain) if kind == ".gz" else zlib.compress(plain))
+    if change == "cut":
+        packed = packed[: len(packed) // 2]
+    elif change == "flipped":
+        packed[len(packed) // 2] ^= 0xFF
+    else:
+        packed += b"garbage"
+    path = tmp_path / f"some{kind}"
+    path.write_bytes(packed)
+    damages: list[Damage] = []
+    with open_plain(LocalFileSystem(), str(path)) as stream:
+        blocks = list(read_blocks(stream, on_damage=damages.append))
+    records = [block.row(row) for block, _ in blocks for row in range(len(block))]
+    if change == "longer":
+        assert records == many and len(damages) == (kind == ".gz")
+        return
+    assert damages and len(records) > 1000
+    assert records[:1000] == many[:1000] and set(records) <= set(many)
+
+
+def test_an_error_of_the_store_is_no_damage() -> None:
+    """A retry may help; to leave out the rest of the file would not."""
+
+    class Flaky(io.RawIOBase):
+        def __init__(self) -> None:
+            self.parts = [FILE[:2000]]
+
+        def read(self, size: int = -1) -> bytes:
+            if not self.parts:
+                raise ConnectionResetError("gone")
+            return self.parts.pop()
+
+    with pytest.raises(ConnectionResetError):
+        list(read_blocks(Flaky(), on_damage=lambda damage: None))  # type: ignore[arg-type]
+
+
+def test_much_damage_is_passed_in_one_go() -> None:
+    """With every second record damaged, no record is looked at again for each of them."""
+    many = [pack_record(bytes([n % 256]) * 100) for n in range(4000)]
+    broken = bytearray(b"".join(many))
+    for number in range(0, 4000, 2):
+        broken[number * 116 + 50] ^= 1
+    damages: list[Damage] = []
+    blocks = list(read_blocks(io.BytesIO(bytes(broken)), on_damage=damages.append))
+    assert len(blocks) <= 2 and sum(len(block) for block, _ in blocks) == 2000
+    assert [damage.offset for damage in damages] == [n * 116 for n in range(0, 4000, 2)]
+
+
+def test_what_is_no_file_of_records_is_told_once() -> None:
+    for text in (b"this is a text of some length, and no record", bytes(100_000)[1:] + b"x"):
+        records, _, damages = read(text)
+        if not records:
+            assert len(damages) == 1
+    _, _, damages = read(gzip.compress(FILE))
+    assert (
+        "it looks like gzip, which is read from files whose names end in .gz" in damages[0].problem
+    )
+
+
+def test_records_behind_bytes_that_are_missing_or_too_many() -> None:
+    """The length of the record before leads astray, and is not followed."""
+    for change in (lambda data: data[:-3], lambda data: data + b"abc"):
+        place = STARTS[5] + 12
+        end = STARTS[6] - 4
+        broken = FILE[:place] + change(FILE[place:end]) + FILE[end:]
+        records, _, damages = read(broken)
+        assert records == RECORDS[:5] + RECORDS[6:]
+        assert [damage.offset for damage in damages] == [STARTS[5]]
 
 
 def test_the_next_record_is_found_from_anywhere() -> None:

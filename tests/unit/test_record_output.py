@@ -143,7 +143,43 @@ def test_hidden_files_do_not_count(tmp_path: Path) -> None:
     (tmp_path / "out" / "_SUCCESS").touch()
     assert not folder.has_files()
     (tmp_path / "out" / "day=1").mkdir()
-    assert folder.has_files()
+    assert not folder.has_files()  # what an overwrite without rows leaves
+    (tmp_path / "out" / "day=1" / "part").touch()
+    assert folder.has_files() and not folder.is_file()
+
+
+def test_overwriting_replaces_what_is_visible(tmp_path: Path) -> None:
+    names = ["a", "_SUCCESS", f"{HIDDEN}other/b", "day=1/c", "day=2/d", "day=1/deep=1/e"]
+    for name in names:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    moves = [("hidden", "day=1/new")]
+    whole = OutputFolder(WriteOptions(str(tmp_path)))
+    assert sorted(whole.find_old(moves)) == sorted(set(names) - {f"{HIDDEN}other/b"})
+    touched = OutputFolder(WriteOptions(str(tmp_path), only_touched=True))
+    assert touched.find_old(moves) == ["day=1/c"]
+
+
+def test_records_of_bytes_are_not_null(tmp_path: Path) -> None:
+    batch = pa.record_batch({"raw": pa.array([b"a", None])})
+    with pytest.raises(RecordError, match="Column 'raw' is null"):
+        write(Opened(tmp_path), [batch])
+
+
+def test_sparse_vectors_are_written_a_few_at_a_time(tmp_path: Path) -> None:
+    from test_example_types import VECTOR
+
+    vector = {"type": 0, "size": 1 << 18, "indices": [5], "values": [1.0]}
+    batch = pa.record_batch({"v": pa.array([vector] * 100, VECTOR)})
+    sizes = []
+
+    class Spy(output.TaskOutput):
+        def _write_part(self, folder: str, rows: pa.RecordBatch) -> None:
+            sizes.append(rows.num_rows)
+
+    with Spy(WriteOptions("p"), Opened(tmp_path)) as task:
+        task.write(batch)
+    assert sum(sizes) == 100 and max(sizes) < 12
 
 
 def test_messages_of_failed_tasks_are_none() -> None:

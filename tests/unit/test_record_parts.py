@@ -23,10 +23,11 @@ RECORDS[30] = INNER
 FILE = b"".join(pack_record(record) for record in RECORDS)
 
 
-def read(file: bytes, *parts: Part) -> tuple[list[bytes], list[Damage]]:
+def read(file: bytes, *parts: Part, verify: bool = True) -> tuple[list[bytes], list[Damage]]:
     records, damages = [], []
     for part in parts:
-        for block, base in read_part(io.BytesIO(file), part, on_damage=damages.append):
+        stream = io.BytesIO(file)
+        for block, base in read_part(stream, part, verify=verify, on_damage=damages.append):
             for row in range(len(block)):
                 records.append(block.row(row))
                 start = base + int(block.starts[row]) - 12
@@ -105,3 +106,44 @@ def test_a_chain_is_followed_further_than_one_block(monkeypatch: pytest.MonkeyPa
     monkeypatch.undo()
     right = find_first(io.BytesIO(FILE), inside)
     assert wrong != right and right == FILE.index(pack_record(RECORDS[31]))
+
+
+def make_parts(size: int, cuts: list[int]) -> list[Part]:
+    edges = [0, *cuts]
+    return [Part("u", "p", a, b) for a, b in zip(edges, [*cuts, None], strict=True)]
+
+
+@pytest.mark.parametrize("cut", range(0, 200, 7))
+def test_cut_or_whole_is_the_same_without_the_crcs_of_the_data(cut: int) -> None:
+    """Some writers leave them out, which is what verify=False is for."""
+    bare = b"".join(pack_record(record)[:-4] + bytes(4) for record in RECORDS)
+    parts = make_parts(len(bare), [100 + cut, 1000 + 3 * cut])
+    assert read(bare, *parts, verify=False) == (RECORDS, [])
+    one = bytearray(FILE)
+    one[FILE.index(pack_record(RECORDS[40])) + 14] ^= 1
+    around = FILE.index(pack_record(RECORDS[40])) - 100 + cut
+    whole, _ = read(bytes(one), Part("u", "p"), verify=False)
+    assert read(bytes(one), *make_parts(len(one), [around]), verify=False)[0] == whole
+    assert len(whole) == len(RECORDS)
+
+
+def test_damage_before_the_first_record_of_a_part_is_walked_around() -> None:
+    """A chain that breaks: only the way from the beginning tells which record is the first."""
+    broken = bytearray(FILE)
+    place = FILE.index(pack_record(RECORDS[35]))
+    broken[place + 2] ^= 1
+    for cut in range(FILE.index(pack_record(RECORDS[30])), place, 11):
+        records, damages = read(bytes(broken), *make_parts(len(broken), [cut]))
+        assert records == RECORDS[:35] + RECORDS[36:]
+        assert {damage.offset for damage in damages} == {place}
+
+
+def test_a_first_record_at_the_edge_of_what_is_read_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(record_parts, "BLOCK_BYTES", 16)
+    for start in range(1, 400, 3):
+        starts = [FILE.index(pack_record(record)) for record in RECORDS[:20]]
+        expected = next(place for place in sorted({*starts, 10**9}) if place >= start)
+        if expected < 10**9:
+            assert find_first(io.BytesIO(FILE), start) == expected

@@ -173,6 +173,39 @@ def test_a_batch_that_is_given_up_leaves_nothing(tmp_path: Path) -> None:
     make_writer(tmp_path).abort([None], 0)
 
 
+def test_what_is_about_to_become_visible_is_not_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its note says so: the files are needed to end what was begun."""
+    message = write_batch(tmp_path, 0, b"a")
+    with monkeypatch.context() as patch:
+        patch.setattr(OutputFolder, "publish", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            make_writer(tmp_path).commit([message], 0)
+    make_writer(tmp_path).abort([message], 0)
+    make_writer(tmp_path).commit([write_batch(tmp_path, 0, b"again")], 0)
+    assert read_folder(tmp_path) == ["a"]
+
+
+def test_files_of_a_batch_that_is_done_may_be_moved_on(tmp_path: Path) -> None:
+    make_writer(tmp_path).commit([write_batch(tmp_path, 0, b"a")], 0)
+    for path in tmp_path.glob("part-*"):
+        path.unlink()  # somebody has taken them
+    make_writer(tmp_path).commit([write_batch(tmp_path, 0, b"again")], 0)
+    assert read_folder(tmp_path) == []
+
+
+def test_a_file_that_is_gone_is_an_error_or_left_out(tmp_path: Path) -> None:
+    add(tmp_path, "a", "b")
+    reader = make_reader(tmp_path)
+    start = reader.initialOffset()
+    end = reader.latestOffset(start, ALL)
+    (tmp_path / "a").unlink()
+    with pytest.raises(RecordError, match=r"a is not there any more. .*ignoreMissingFiles=true"):
+        read(reader, start, end)
+    assert read(make_reader(tmp_path, skip_missing=True), start, end) == ["b"]
+
+
 def test_complete_output_replaces_what_was_there(tmp_path: Path) -> None:
     make_writer(tmp_path, True).commit([write_batch(tmp_path, 0, b"old")], 0)
     make_writer(tmp_path, True).commit([write_batch(tmp_path, 1, b"new")], 1)

@@ -36,7 +36,7 @@ def test_the_crc_is_that_of_the_hardware_and_known() -> None:
         (flip(THIRD + 8), "CRC of the length"),
         (flip(THIRD + 12), "CRC of its 10 bytes"),
         (flip(THIRD + 22), "CRC of its 10 bytes"),
-        (WHOLE[: THIRD + 5], "ends inside the record's head, 5 bytes"),
+        (WHOLE[: THIRD + 5], "ends inside the record's head, after 5 of its 12 bytes"),
         (WHOLE[: THIRD + 25], "after 25 of its 26 bytes"),
         (WHOLE[: THIRD + 12], "after 12 of its 26 bytes"),
     ],

@@ -4,23 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pytest
 import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
-from sparktrain.data import varints
+from record_cases import LISTS, TYPES, make_block
 from sparktrain.data.example_columns import Problems, make_column
 from sparktrain.data.example_encode import encode_sequences
 from sparktrain.data.example_infer import Inference
 from sparktrain.data.example_parse import BYTES, FLOAT, INT64, NO_KIND
 from sparktrain.data.example_scan import Scanner
-from sparktrain.data.record_blocks import Block
-
-LISTS = {BYTES: "bytes_list", FLOAT: "float_list", INT64: "int64_list"}
-TYPES = {BYTES: pa.binary(), FLOAT: pa.float32(), INT64: pa.int64()}
+from sparktrain.errors import ConfigError
 
 numbers = some.one_of(some.integers(-(2**63), 2**63 - 1), some.integers(-3, 300))
 values = {
@@ -37,13 +33,6 @@ steps = some.one_of(
     )
 )
 rows = some.lists(some.dictionaries(names, steps, max_size=4), max_size=25)
-
-
-def make_block(records: list[bytes]) -> Block:
-    framed = b"".join(b"head" + record + b"foot" for record in records)
-    sizes = np.array([len(record) for record in records], np.int64)
-    starts = np.cumsum(sizes + 8) - sizes - 4
-    return Block(np.frombuffer(framed + bytes(varints.PADDING), np.uint8), starts, starts + sizes)
 
 
 def make_record(row: dict[str, tuple[int, list[Any]]]) -> bytes:
@@ -70,7 +59,7 @@ def read(records: list[bytes], name: str, kind: pa.DataType) -> tuple[list[Any],
     return column.to_pylist(), problems
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(rows)
 def test_feature_lists_of_tensorflow_are_read(rows: list[dict[str, Any]]) -> None:
     records = [make_record(row) for row in rows]
@@ -121,7 +110,7 @@ def test_what_is_written_tensorflow_reads(data: some.DataObject) -> None:
         assert found == expected
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(rows, some.data())
 def test_damaged_records_are_read_or_told_but_never_break(
     rows: list[dict[str, Any]], data: some.DataObject
@@ -152,6 +141,7 @@ def test_a_list_of_single_values_may_be_read_as_an_array() -> None:
 
 
 def test_the_context_counts_where_a_name_is_in_both() -> None:
+    """In one record; no type fits both where they are in different ones."""
     both = tf.train.SequenceExample()
     both.context.feature["x"].float_list.value.extend([0.5, 1])
     both.feature_lists.feature_list["x"].feature.add().float_list.value.append(2)
@@ -159,6 +149,10 @@ def test_the_context_counts_where_a_name_is_in_both() -> None:
     only.feature_lists.feature_list["x"].feature.add().float_list.value.append(3)
     records = [both.SerializeToString(), only.SerializeToString()]
     assert read(records, "x", pa.list_(pa.float32()))[0] == [[0.5, 1], [3]]
+    inference = Inference()
+    inference.add(make_block(records))
+    with pytest.raises(ConfigError, match="'x' is a feature in some records, and a list"):
+        inference.types()
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ _SHOWN_VALUES, _SHOWN_FEATURES, _SHOWN_BYTES = 8, 3, 60
 
 
 def open_all(paths: list[str]) -> Iterator[tuple[str, IO[bytes]]]:
-    for info, _ in list_tree(paths, {}).files:
+    for info, _ in list_tree(paths, {}):
         filesystem, _ = open_store(info.url, {})
         with open_plain(filesystem, info.path) as stream:
             yield info.path, stream
@@ -68,7 +68,7 @@ def _blocks(path: str, stream: IO[bytes], *, verify: bool = True) -> Iterator[tu
     try:
         yield from read_blocks(stream, verify=verify)
     except Damage as damage:
-        raise describe(path, damage.offset, damage.problem) from None
+        raise describe(path, damage) from None
 
 
 def _describe_record(block: Block, row: int) -> Iterator[str]:

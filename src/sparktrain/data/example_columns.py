@@ -228,6 +228,8 @@ def _each(values: pa.Array, make: Any, target: pa.DataType) -> tuple[pa.Array, A
 def _to_decimal(value: Any, target: pa.DataType) -> decimal.Decimal:
     """Exactly, from text and whole numbers; a float, as old files have them, is rounded."""
     exact = decimal.Decimal(value.decode() if isinstance(value, bytes) else value)
+    if not exact.is_finite():
+        raise ValueError(f"{exact} is no decimal")
     with decimal.localcontext(prec=76):
         scaled = exact.quantize(decimal.Decimal(1).scaleb(-target.scale))
         if not isinstance(value, float) and scaled != exact:

@@ -44,7 +44,8 @@ class EntryReader:
 
     Args:
         name: As it is in the records.
-        is_wanted: Whether somebody asks for the value, or it is only passed over.
+        is_wanted: Whether somebody asks for the value, or it is only passed over. (It must be the
+            whole rest of the entry either way: there may be a second name behind it.)
         has_list: Whether values are FeatureLists, whose body is not looked into here.
     """
 
@@ -81,14 +82,11 @@ class EntryReader:
         rows = np.flatnonzero(is_here)
         inner, last = inner[rows] + len(self._key), last[rows]
         kinds = np.full(len(rows), FEATURE_LIST if self._has_list else NO_KIND, np.uint8)
-        is_sound = np.ones(len(rows), bool)
-        if not self.is_wanted:
-            return Read(rows, kinds, inner, last, is_sound)
         has_value = inner < last
         size, body = varints.read(words, inner + 1)
         is_sound = ~has_value | ((data[inner] == 0x12) & (size >= 0) & (body + size == last))
         starts = np.where(has_value & is_sound, body, last)
-        if not self._has_list:
+        if self.is_wanted and not self._has_list:
             kinds, starts, is_known = read_kinds(data, words, starts, last)
             is_sound &= is_known
         return Read(rows, kinds, starts, last, is_sound)
@@ -117,17 +115,16 @@ class EntryReader:
             raise MalformedError("another entry")
         at += len(self._key)
         kind = FEATURE_LIST if self._has_list else NO_KIND
-        if self.is_wanted:
-            if entry[at : at + 1] != b"\x12":
-                raise MalformedError("no value")
+        if entry[at : at + 1] != b"\x12":
+            raise MalformedError("no value")
+        at = take_size(at + 1)
+        if self.is_wanted and not self._has_list:
+            kind, start, _ = parse_feature(entry, at, end)
+            if kind == NO_KIND:
+                raise MalformedError("no kind")
             at = take_size(at + 1)
-            if not self._has_list:
-                kind, start, _ = parse_feature(entry, at, end)
-                if kind == NO_KIND:
-                    raise MalformedError("no kind")
-                at = take_size(at + 1)
-                if start != at:
-                    raise MalformedError("something is before the list")
+            if start != at:
+                raise MalformedError("something is before the list")
         return _Pattern(kind, entry[:at], sizes)
 
 

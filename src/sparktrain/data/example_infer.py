@@ -1,7 +1,8 @@
 """Finds out which columns Examples have, and of which types.
 
 A type is chosen that every value seen can be read as: whole numbers and floats together are
-double, anything together with bytes is text. Bytes are a string only if all of them are UTF-8.
+double, or text if that would change a number; anything together with bytes is text. Bytes are a
+string only if all of them are UTF-8.
 """
 
 from __future__ import annotations
@@ -18,6 +19,10 @@ from sparktrain.data.example_lists import read_lists
 from sparktrain.data.example_parse import BYTES, FEATURE_LIST, FLOAT, INT64, MISSING
 from sparktrain.data.example_scan import Scanner, Spans
 from sparktrain.data.record_blocks import Block
+from sparktrain.errors import ConfigError
+
+#: Beyond it not every whole number is a double.
+_EXACT = 1 << 53
 
 
 @dataclass
@@ -28,6 +33,8 @@ class Seen:
     has_many: bool = False
     has_one: bool = False
     is_text: bool = True
+    #: Whether a whole number is too large for a double.
+    is_long: bool = False
     #: How many lists of features it is in, beside its own.
     depth: int = 0
 
@@ -46,7 +53,7 @@ class Seen:
             return "long"
         if self.kinds == {FLOAT}:
             return "float"
-        return "double" if self.kinds else "string"
+        return "double" if self.kinds and not self.is_long else "string"
 
     @property
     def is_list(self) -> bool:
@@ -70,6 +77,9 @@ class Seen:
             self.has_one |= bool((counts == 1).any())
             if kind == BYTES and self.is_text:
                 self.is_text = _is_text(lists.values)
+            elif kind == INT64 and not self.is_long:
+                values = lists.values.to_numpy()
+                self.is_long = bool(((values > _EXACT) | (values < -_EXACT)).any())
         return np.concatenate(malformed) if malformed else np.zeros(0, np.int64)
 
 
@@ -106,8 +116,14 @@ class Inference:
         self.num_malformed += int(malformed.sum())
 
     def types(self) -> dict[str, str]:
-        """Spark's names of types by column, in the order of the names."""
-        # Of a feature that is in both, the one of the context counts.
+        """Spark's names of types by column, in the order of the names; raises ConfigError."""
+        both = sorted(self._lists.keys() & self._seen.keys())
+        if both:
+            raise ConfigError(
+                problem=f"{both[0]!r} is a feature in some records, and a list of features in"
+                " others: no type fits both.",
+                advice="Give a schema, with the one that you need.",
+            )
         seen = {**self._lists, **self._seen}
         return {name: seen[name].type for name in sorted(seen)}
 

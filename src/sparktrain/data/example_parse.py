@@ -66,7 +66,7 @@ def _entries(record: bytes, tag: int) -> Iterator[tuple[bytes, int, int]]:
             if entry != 1:
                 continue
             name, place = b"", None
-            for part, part_start, part_end in fields(record, entry_start, entry_end):
+            for part, part_start, part_end in fields(record, entry_start, entry_end, strict=True):
                 if part == 1:
                     name = record[part_start:part_end]
                 elif part == 2:
@@ -78,13 +78,20 @@ def _entries(record: bytes, tag: int) -> Iterator[tuple[bytes, int, int]]:
             yield name, *(place or (entry_end, entry_end))
 
 
-def fields(data: bytes, at: int, end: int) -> Iterator[tuple[int, int, int]]:
-    """Number, start and end of the fields of a message that are messages or bytes."""
+def fields(
+    data: bytes, at: int, end: int, *, strict: bool = False
+) -> Iterator[tuple[int, int, int]]:
+    """Number, start and end of the fields of a message that are messages or bytes.
+
+    Others are passed over, or with strict are errors.
+    """
     while at < end:
         tag, at = read_varint(data, at, end)
         number, wire = tag >> 3, tag & 7
         if number == 0:
             raise MalformedError("a field has the number 0")
+        if strict and wire != 2:
+            raise MalformedError(f"a field has the type {wire}")
         if wire == 2:
             size, at = read_varint(data, at, end)
             if size > end - at:

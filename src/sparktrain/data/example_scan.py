@@ -61,10 +61,11 @@ class Scanner:
         names: The features to look for; all, if it is None.
     """
 
-    def __init__(self, names: Sequence[str] | None = None) -> None:
+    def __init__(self, names: Iterable[str] | None = None) -> None:
+        wanted = None if names is None else frozenset(names)
         self._maps = (
-            _Map(parse_features, has_lists=False, names=names),
-            _Map(parse_lists, has_lists=True, names=names),
+            _Map(parse_features, has_lists=False, names=wanted),
+            _Map(parse_lists, has_lists=True, names=wanted),
         )
 
     def scan(self, block: Block) -> Scanned:
@@ -111,7 +112,7 @@ class _Map:
 
     parse: Callable[[bytes], list[Found]]
     has_lists: bool
-    names: Sequence[str] | None
+    names: frozenset[str] | None
     orders: list[list[EntryReader]] = field(default_factory=list)
 
     def wants(self, name: str) -> bool:
@@ -144,16 +145,17 @@ class _Map:
         order: list[bytes] = []
         for row in rows[:: max(len(rows) // _SAMPLED, 1)]:
             try:
-                known = [name for name, *_ in self.parse(block.row(int(row)))]
+                found = [name for name, *_ in self.parse(block.row(int(row)))]
             except MalformedError:
                 continue
-            place = 0
-            for name in known:
-                if name in order:
-                    place = order.index(name) + 1
+            position = {name: place for place, name in enumerate(order)}
+            place = num_added = 0
+            for name in found:
+                if name in position:
+                    place = position[name] + num_added + 1
                 else:
                     order.insert(place, name)
-                    place += 1
+                    place, num_added = place + 1, num_added + 1
         return [
             EntryReader(name, is_wanted=self.wants(_text(name)), has_list=self.has_lists)
             for name in order
@@ -195,8 +197,8 @@ def _read_order(
         read = entry.read(block.data, words, at[here], ends[here])
         here = here[read.rows]
         at[here] = read.ends
+        fits[here[~read.is_sound]] = False
         if entry.is_wanted:
-            fits[here[~read.is_sound]] = False
             found.append((_text(entry.name), here, read))
     fits &= at == ends
     for name, here, read in found:

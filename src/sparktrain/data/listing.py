@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -12,12 +11,8 @@ from sparktrain.data.shards import FileInfo
 from sparktrain.data.storage import is_hidden, open_store
 from sparktrain.errors import ConfigError
 
-
-@dataclass(frozen=True)
-class Listing:
-    """Files in the order of their paths, each with the values of its folders, as text."""
-
-    files: Sequence[tuple[FileInfo, dict[str, str | None]]]
+#: Files in the order of their paths, each with the values of its folders, as text.
+Listing = Sequence[tuple[FileInfo, dict[str, str | None]]]
 
 
 def list_tree(paths: Sequence[str], storage_options: Mapping[str, Any]) -> Listing:
@@ -36,7 +31,7 @@ def list_tree(paths: Sequence[str], storage_options: Mapping[str, Any]) -> Listi
                     continue
                 info = FileInfo(url, path, int(entry.get("size") or 0))
                 found.setdefault((url, path), (info, parse_folders(path, _base(root))))
-    return Listing(sorted(found.values(), key=lambda one: one[0].path))
+    return sorted(found.values(), key=lambda one: one[0].path)
 
 
 def _find_roots(filesystem: Any, url: str, pattern: str) -> list[str]:

@@ -6,6 +6,7 @@ data, the masked CRC of the data (4).
 
 from __future__ import annotations
 
+import gzip
 import struct
 import zlib
 from collections.abc import Callable, Iterator, Sequence
@@ -26,6 +27,9 @@ BLOCK_BYTES = 8 << 20
 _PADDING = bytes(varints.PADDING)
 #: Records of more bytes are large.
 _LARGE = 4096
+#: So much is searched at once for a record behind damage.
+_SEARCH_BYTES = 1 << 16
+_DATA_PROBLEM = "the CRC of its {} bytes of data does not fit"
 
 
 @dataclass(frozen=True)
@@ -75,85 +79,101 @@ def read_blocks(
         on_damage: Raises by default. If it returns, reading goes on with the next record that
             can be found; at the end of a stream that is cut off there is none.
     """
-    reader = _Reader(stream, verify, on_damage)
-    while True:
-        reader.fill(block_bytes)
-        block, base = reader.take()
-        if len(block):
-            yield block, base
-        if reader.is_done:
-            return
+    yield from _Reader(stream, verify, on_damage).read(block_bytes)
 
 
 class _Reader:
     def __init__(
         self, stream: IO[bytes], verify: bool, on_damage: Callable[[Damage], None]
     ) -> None:
-        self._stream = stream
+        # What is compressed is read piece by piece: an error would take all of a larger one.
+        self._read = getattr(stream, "read1", stream.read)
         self._verify = verify
         self._on_damage = on_damage
         self._data = b""
         #: Where the data begins in the stream.
         self._base = 0
-        #: How much of the next record is known to be needed.
-        self._needed = 0
+        #: How many bytes the record has that the data begins with, as far as that is known.
+        self._needed = HEAD.size
+        #: Whether the data begins in the middle of damage that was told.
+        self._is_lost = False
         self._is_at_end = False
-        self.is_done = False
         #: Why the stream could not be read to its end.
         self._broken: str | None = None
         #: CRC of lengths: records of one file have few different ones.
         self._known: dict[int, int] = {}
 
-    def fill(self, block_bytes: int) -> None:
+    def read(self, block_bytes: int) -> Iterator[tuple[Block, int]]:
+        while not self._is_at_end:
+            self._fill(block_bytes)
+            yield from self._take()
+        self._finish()
+
+    def _fill(self, block_bytes: int) -> None:
         """Reads on until there is a whole record, or no more."""
         wanted = max(block_bytes, self._needed) - len(self._data)
         parts = [self._data]
         # In pieces: a length that is damaged would ask for memory that nobody has.
         while wanted > 0 and not self._is_at_end:
             try:
-                part = self._stream.read(min(wanted, BLOCK_BYTES))
-            except (EOFError, OSError, zlib.error) as error:
-                self._is_at_end = True
-                self._data = b"".join(parts)
+                part = self._read(min(wanted, BLOCK_BYTES))
+            except (EOFError, gzip.BadGzipFile, zlib.error) as error:
                 # What is compressed is damaged itself: this is where it stops to make sense.
                 self._broken = f"the file cannot be read on: {error}"
-                return
+                part = b""
             self._is_at_end = not part
             parts.append(part)
             wanted -= len(part)
         self._data = b"".join(parts)
 
-    def take(self) -> tuple[Block, int]:
+    def _take(self) -> Iterator[tuple[Block, int]]:
         """The records that are whole; what is behind them stays for the next time."""
-        data, base = self._data, self._base
-        starts, ends, at, problem = self._find_whole(data)
-        self._needed = 0
-        if not starts:
-            while problem:
-                self._on_damage(Damage(base + at, problem))
-                at = find_record(data, at + 1, self._is_at_end)
-                if at < 0:
-                    at = max(len(data) - HEAD.size + 1, 0)
-                    break
-                problem = self._check_head(data, at)[1]
-            self._needed = self._check_head(data, at)[0]
-        # Otherwise what is good comes first: the caller gets it before the damage is told.
-        self._data, self._base = data[at:], base + at
-        if self._is_at_end and not starts and len(self._data) < max(self._needed, HEAD.size):
-            self._finish()
-        places = np.array(starts, np.int64), np.array(ends, np.int64)
-        if len(data) - at < varints.PADDING:
-            data += _PADDING
-        return Block(np.frombuffer(data, np.uint8), *places), base
-
-    def _find_whole(self, data: bytes) -> tuple[list[int], list[int], int, str]:
-        """Starts and ends of records up to the first that is damaged or not all there.
-
-        Also where that one begins, and what is wrong with it.
-        """
+        data, base, at = self._data, self._base, 0
         starts: list[int] = []
         ends: list[int] = []
-        at, last, known, problem = 0, len(data) - HEAD.size, self._known, ""
+        while True:
+            chain = self._follow(data, at)
+            good, bad = chain.split(data) if self._verify else (range(len(chain.starts)), [])
+            at = chain.at
+            if bad and chain.problem and bad[-1] == len(chain.starts) - 1:
+                # Its length leads nowhere: one damage, behind which the next record is looked for.
+                bad.pop()
+                start, end = chain.starts.pop(), chain.ends.pop()
+                at, chain.problem = start - HEAD.size, _DATA_PROBLEM.format(end - start)
+            first = bad[0] if bad else len(chain.starts)
+            starts += chain.starts[:first]
+            ends += chain.ends[:first]
+            if (bad or chain.problem) and starts:
+                # What is good comes before damage is told, which may be the end of it.
+                yield _make_block(data, starts, ends), base
+                starts, ends = [], []
+            for row in bad:
+                size = chain.ends[row] - chain.starts[row]
+                offset = base + chain.starts[row] - HEAD.size
+                self._on_damage(Damage(offset, _DATA_PROBLEM.format(size)))
+            behind = [row for row in good if row > first]
+            starts += [chain.starts[row] for row in behind]
+            ends += [chain.ends[row] for row in behind]
+            if not chain.problem:
+                break
+            if not self._is_lost:
+                self._on_damage(Damage(base + at, chain.problem))
+            place = find_record(data, at + 1, is_whole=self._is_at_end, verify=self._verify)
+            self._is_lost = place < 0
+            at = place if place >= 0 else max(len(data) - HEAD.size + 1, at + 1)
+            if self._is_lost:
+                break
+        if starts:
+            self._is_lost = False
+            yield _make_block(data, starts, ends), base
+        self._data, self._base = data[at:], base + at
+        self._needed = HEAD.size if self._is_lost else self._check_head(self._data, 0)[0]
+
+    def _follow(self, data: bytes, at: int) -> _Chain:
+        """Goes from one record to the next by their lengths."""
+        starts: list[int] = []
+        ends: list[int] = []
+        last, known, problem = len(data) - HEAD.size, self._known, ""
         unpack, limit = HEAD.unpack_from, len(data) - FOOT.size
         while at <= last:
             length, crc = unpack(data, at)
@@ -167,13 +187,7 @@ class _Reader:
             starts.append(at + HEAD.size)
             ends.append(end)
             at = end + FOOT.size
-        if self._verify and starts:
-            bad = _find_bad(data, starts, ends)
-            if bad is not None:
-                at = starts[bad] - HEAD.size
-                problem = f"the CRC of its {ends[bad] - starts[bad]} bytes of data does not fit"
-                del starts[bad:], ends[bad:]
-        return starts, ends, at, problem
+        return _Chain(starts, ends, at, problem)
 
     def _check_head(self, data: bytes, at: int) -> tuple[int, str]:
         """How many bytes the record has in all, and what is wrong with its length."""
@@ -181,7 +195,10 @@ class _Reader:
             return HEAD.size, ""
         length, crc = HEAD.unpack_from(data, at)
         if mask_crc(data[at : at + 8]) != crc:
-            return 0, f"the CRC of the length does not fit (it says {length} bytes)"
+            hint = ""
+            if self._base + at == 0 and data[:2] == b"\x1f\x8b":
+                hint = "; it looks like gzip, which is read from files whose names end in .gz"
+            return 0, f"the CRC of the length does not fit (it says {length} bytes{hint})"
         if length > MAX_BYTES:
             return 0, f"the length is {length} bytes, more than {MAX_BYTES}"
         if len(self._known) < 100_000:
@@ -189,24 +206,41 @@ class _Reader:
         return HEAD.size + length + FOOT.size, ""
 
     def _finish(self) -> None:
-        self.is_done = True
         left = len(self._data)
         if self._broken is not None:
             self._on_damage(Damage(self._base, self._broken))
-        elif left >= HEAD.size:
-            problem = f"the file ends inside the record, after {left} of its {self._needed} bytes"
-            self._on_damage(Damage(self._base, problem))
-        elif left:
-            problem = f"the file ends inside the record's head, {left} bytes into the record"
+        elif left and not self._is_lost:
+            where = "inside the record" if left >= HEAD.size else "inside the record's head"
+            problem = f"the file ends {where}, after {left} of its {self._needed} bytes"
             self._on_damage(Damage(self._base, problem))
 
 
-def _find_bad(data: bytes, starts: list[int], ends: list[int]) -> int | None:
-    """The first of these records whose data does not have its CRC."""
-    places = np.array(ends, np.int64)[:, None] + np.arange(FOOT.size)
-    written = np.frombuffer(data, np.uint8)[places].view("<u4").reshape(-1)
-    bad = np.flatnonzero(mask_crcs(data, starts, ends) != written)
-    return int(bad[0]) if len(bad) else None
+@dataclass
+class _Chain:
+    """Records that follow one another by their lengths."""
+
+    starts: list[int]
+    ends: list[int]
+    #: Where the next one begins, and what is wrong with its length.
+    at: int
+    problem: str
+
+    def split(self, data: bytes) -> tuple[list[int], list[int]]:
+        """Which of them have the CRC of their data, and which do not."""
+        if not self.starts:
+            return [], []
+        places = np.array(self.ends, np.int64)[:, None] + np.arange(FOOT.size)
+        written = np.frombuffer(data, np.uint8)[places].view("<u4").reshape(-1)
+        is_good = mask_crcs(data, self.starts, self.ends) == written
+        return np.flatnonzero(is_good).tolist(), np.flatnonzero(~is_good).tolist()
+
+
+def _make_block(data: bytes, starts: list[int], ends: list[int]) -> Block:
+    if len(data) - ends[-1] < varints.PADDING:
+        data += _PADDING
+    return Block(
+        np.frombuffer(data, np.uint8), np.array(starts, np.int64), np.array(ends, np.int64)
+    )
 
 
 def mask_crcs(data: Any, starts: Sequence[int], ends: Sequence[int]) -> Any:
@@ -221,23 +255,42 @@ def mask_crcs(data: Any, starts: Sequence[int], ends: Sequence[int]) -> Any:
     return ((turned & np.uint64(0xFFFFFFFF)) + np.uint64(0xA282EAD8)).astype("<u4")
 
 
-def find_record(data: bytes, at: int, is_whole: bool = False) -> int:
+def find_record(data: bytes, at: int, *, is_whole: bool = False, verify: bool = True) -> int:
     """Where the next record begins that can be trusted; -1 if there is none in the data.
 
-    Its length has its CRC; so has its data, as far as it is here.
+    Its length has its CRC. So has its data, as far as it is here, or if that is not to be
+    verified, the length behind it.
+
+    Args:
+        is_whole: Whether nothing follows the data.
     """
     padded = np.frombuffer(data + _PADDING, np.uint8)
-    lengths = varints.words_of(padded)[: max(len(data) - HEAD.size + 1, 0)]
-    # Nearly everything that is no length is far too large for one: few places are left.
-    for place in (np.flatnonzero(lengths[at:] <= MAX_BYTES) + at).tolist():
-        length, crc = HEAD.unpack_from(data, place)
-        if mask_crc(data[place : place + 8]) != crc:
-            continue
-        end = place + HEAD.size + length
-        if end + FOOT.size > len(data):
-            if is_whole:
-                continue
-            return place
-        if mask_crc(data[place + HEAD.size : end]) == FOOT.unpack_from(data, end)[0]:
-            return place
+    words = varints.words_of(padded)
+    last = max(len(data) - HEAD.size + 1, 0)
+    for begin in range(at, last, _SEARCH_BYTES):
+        # Nearly everything that is no length is far too large for one: few places are left.
+        lengths = words[begin : min(begin + _SEARCH_BYTES, last)]
+        places = np.flatnonzero(lengths <= MAX_BYTES)
+        different, which = np.unique(lengths[places], return_inverse=True)
+        eighths = range(0, 8 * len(different) + 1, 8)
+        crcs = mask_crcs(different.astype("<u8").tobytes(), eighths[:-1], eighths[1:])[which]
+        places += begin
+        written = words[places + 8] & np.uint64(0xFFFFFFFF)
+        for place in places[crcs == written].tolist():
+            if _is_record(data, place, is_whole, verify):
+                return int(place)
     return -1
+
+
+def _is_record(data: bytes, place: int, is_whole: bool, verify: bool) -> bool:
+    """Whether what is behind a length that has its CRC is as it should be."""
+    (length, _) = HEAD.unpack_from(data, place)
+    end = place + HEAD.size + length
+    if end + FOOT.size > len(data):
+        return not is_whole
+    if verify:
+        return bool(mask_crc(data[place + HEAD.size : end]) == FOOT.unpack_from(data, end)[0])
+    follows = end + FOOT.size
+    if len(data) - follows < HEAD.size:
+        return not is_whole or len(data) == follows
+    return bool(mask_crc(data[follows : follows + 8]) == HEAD.unpack_from(data, follows)[1])

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from sparktrain.data.example_columns import Problems, make_column
+from sparktrain.data.example_encode import is_nested
 from sparktrain.data.example_lists import gather
 from sparktrain.data.example_scan import Scanner
 from sparktrain.data.record_blocks import Block
@@ -36,6 +38,9 @@ class ExampleReader:
                 rows = np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False))
                 what = f"feature {field.name!r} is missing, and the column is not nullable"
                 problems.add(rows, what)
+            if is_nested(field.type) and not field.type.value_field.nullable:
+                what = f"feature {field.name!r} has a feature of no kind, and may have none"
+                problems.add(_find_inner_nulls(column), what)
             columns.append(column)
         if problems.by_row:
             is_good = np.ones(len(block), bool)
@@ -43,6 +48,13 @@ class ExampleReader:
             chosen = pa.array(np.where(is_good, np.arange(len(block)), 0), mask=~is_good)
             columns = [column.take(chosen) for column in columns]
         return columns, problems.by_row
+
+
+def _find_inner_nulls(column: pa.ListArray) -> Any:
+    """The rows whose arrays have a null in them."""
+    is_null = column.values.is_null().to_numpy(zero_copy_only=False)
+    counts = np.concatenate([[0], np.cumsum(is_null)])[column.offsets.to_numpy()]
+    return np.flatnonzero(np.diff(counts))
 
 
 def read_bytes(block: Block) -> pa.Array:

@@ -2,7 +2,8 @@
 
 A large file is cut at any byte: a part has the records that begin in it. Where the first one
 is, nothing in the file says. It is looked for: a length with its CRC, data with its CRC, and
-behind it a whole chain of such records.
+behind it a whole chain of such records, of 8 MB. (Records that have more than that of records as
+their own data are the one thing that can be taken for what they contain.)
 """
 
 from __future__ import annotations
@@ -103,7 +104,7 @@ def find_first(stream: IO[bytes], start: int, *, verify: bool = True) -> int | N
     while True:
         more = stream.read(BLOCK_BYTES)
         data += more
-        place = find_record(data, 0, is_whole=not more)
+        place = find_record(data, 0, is_whole=not more, verify=verify)
         if place >= 0:
             # Data may itself look like a record, and damage like the end of such data: which of
             # the two it is, only the way from the file's beginning can tell.

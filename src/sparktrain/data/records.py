@@ -32,10 +32,19 @@ def find_damage(stream: IO[bytes]) -> tuple[int, str] | None:
     return None
 
 
-def describe(path: object, offset: int, problem: str) -> RecordError:
-    """Something wrong in a file, as an error that names it."""
+def describe(path: object, damage: Damage) -> RecordError:
+    """Damage of a file, as an error that names it."""
     return RecordError(
-        problem=f"{path} cannot be read at byte {offset}: {problem}.",
+        problem=f"{path} cannot be read at byte {damage.offset}: {damage.problem}.",
         advice="Write or copy the file again; `sparktrain tfrecord verify` shows all damage of a"
         " file, and in Spark the option mode=DROPMALFORMED leaves such records out.",
+    )
+
+
+def describe_misfit(path: object, offset: int, problem: str) -> RecordError:
+    """A record that is whole and is not what was asked for, as an error that names it."""
+    return RecordError(
+        problem=f"{path} cannot be read at byte {offset}: {problem}.",
+        advice="Change the schema, or the option recordType; `sparktrain tfrecord show` shows what"
+        " is in a file, and the option mode=DROPMALFORMED leaves such records out.",
     )

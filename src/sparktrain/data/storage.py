@@ -19,7 +19,8 @@ from sparktrain.errors import ConfigError
 COMPRESSIONS = {".gz": "gzip", ".zz": "zlib", ".zlib": "zlib", ".deflate": "zlib"}
 #: Known, and refused on the driver instead of read as text.
 _UNREAD = (".bz2", ".xz", ".zst", ".lz4", ".snappy")
-_READ_BYTES = 1 << 20
+#: Of compressed data: what is damaged takes with it what was read together with it.
+_READ_BYTES = 1 << 16
 
 
 def open_store(url: str, storage_options: Mapping[str, Any]) -> tuple[Any, str]:
@@ -110,6 +111,7 @@ class _Inflated(io.RawIOBase):
         self._stored = stored
         self._inflate = zlib.decompressobj()
         self._left = b""
+        self._has_begun = False
 
     def readable(self) -> bool:
         return True
@@ -119,7 +121,10 @@ class _Inflated(io.RawIOBase):
         while not self._inflate.eof:
             packed = self._left or self._stored.read(_READ_BYTES)
             if not packed:
-                raise EOFError("the compressed data ends early")
+                if self._has_begun:
+                    raise EOFError("the compressed data ends early")
+                return 0  # an empty file
+            self._has_begun = True
             data = self._inflate.decompress(packed, len(buffer))
             self._left = self._inflate.unconsumed_tail
             if data:

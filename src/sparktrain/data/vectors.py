@@ -16,7 +16,16 @@ _DENSE = 1
 
 
 def is_vector(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_struct(kind) and [field.name for field in kind] == _NAMES)
+    if not pa.types.is_struct(kind) or [field.name for field in kind] != _NAMES:
+        return False
+    lists = [field.type.value_type for field in kind if pa.types.is_list(field.type)]
+    return lists == [pa.int32(), pa.float64()] and kind[0].type == pa.int8()
+
+
+def count_values(column: pa.StructArray) -> int:
+    """How many values the vectors have, zeros included."""
+    given = pc.sum(column.field("values").value_lengths()).as_py() or 0
+    return int(given) + int(pc.sum(column.field("size")).as_py() or 0)
 
 
 def densify(column: pa.StructArray) -> pa.ListArray:

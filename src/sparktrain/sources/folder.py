@@ -29,29 +29,29 @@ class OutputFolder:
         return f"{self._root}/{name}".rstrip("/")
 
     def has_files(self) -> bool:
-        if not self.filesystem.exists(self._root):
-            return False
-        return any(not is_hidden(name.rpartition("/")[2]) for name in self._list(""))
+        return any(not any(map(is_hidden, name.split("/"))) for name in self._find())
 
-    def _list(self, folder: str) -> list[str]:
-        entries = self.filesystem.ls(self.path(folder), detail=False, refresh=True)
-        return [str(entry).rstrip("/") for entry in entries]
+    def is_file(self) -> bool:
+        return bool(self.filesystem.isfile(self._root))
+
+    def _find(self) -> list[str]:
+        """All files, hidden ones too."""
+        if not self.filesystem.exists(self._root):
+            return []
+        self.filesystem.invalidate_cache()
+        prefix = self._root.rstrip("/") + "/"
+        return [str(path).removeprefix(prefix) for path in self.filesystem.find(self._root)]
 
     def make(self, folder: str = "") -> None:
         self.filesystem.makedirs(self.path(folder), exist_ok=True)
 
     def find_old(self, moves: Iterable[Move]) -> list[str]:
         """What overwriting with these files replaces; what other jobs write now is hidden."""
-        if not self.filesystem.exists(self._root):
-            return []
-        self.filesystem.invalidate_cache()
-        found = self.filesystem.find(self._root)
+        found = [name for name in self._find() if not name.startswith(HIDDEN)]
         if self._only_touched:
-            folders = {self.path(place.rpartition("/")[0]) for _, place in moves}
-            found = [path for path in found if path.rpartition("/")[0] in folders]
-        prefix = self._root.rstrip("/") + "/"
-        names = [str(path).removeprefix(prefix) for path in found]
-        return [name for name in names if not name.startswith(HIDDEN)]
+            folders = {place.rpartition("/")[0] for _, place in moves}
+            found = [name for name in found if name.rpartition("/")[0] in folders]
+        return found
 
     def publish(self, moves: Sequence[Move], old: Iterable[str]) -> None:
         """Makes files visible, then removes old ones. Goes on where it was broken off."""

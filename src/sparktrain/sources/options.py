@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import zoneinfo
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -36,6 +38,8 @@ class ReadOptions:
         sampling_ratio: This share of their blocks is looked into.
         columns: The only features that count for the schema; empty for all.
         storage: What the store's own package is given: keys, endpoints.
+        zone: Where timestamps in the names of folders are at home that have no zone.
+        skip_missing: Leaves out files that are gone when their turn comes.
         max_trigger_files, max_trigger_bytes: A stream takes at most so much at once; 0: all.
     """
 
@@ -48,6 +52,8 @@ class ReadOptions:
     sampling_ratio: float = 1.0
     columns: tuple[str, ...] = ()
     storage: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    zone: str = ""
+    skip_missing: bool = False
     max_trigger_files: int = 0
     max_trigger_bytes: int = 0
 
@@ -120,11 +126,14 @@ def parse_write_options(options: Mapping[str, str], columns: Sequence[str]) -> W
     missing = [name for name in partition_by if name not in columns]
     if missing:
         raise _refuse("partitionBy", missing[0], f"The columns are {', '.join(columns)}.")
+    for name in partition_by:
+        if name.startswith("."):
+            raise _refuse("partitionBy", name, "A folder of this name would be a hidden one.")
     if partition_by and len(partition_by) == len(columns):
         raise _refuse("partitionBy", partition_by, "Expected a column that is left for the files.")
     overwrite = _choose(given, "partitionOverwriteMode", ("static", "dynamic"), "static")
     return WriteOptions(
-        path=given["path"].rstrip("/") or "/",
+        path=_make_absolute(given["path"].rstrip("/") or "/"),
         record_type=_choose(given, "recordType", RECORD_TYPES, EXAMPLE),
         compression=_CODECS[codec.lower()],
         partition_by=tuple(partition_by),
@@ -155,15 +164,23 @@ def parse_read_options(options: Mapping[str, str]) -> ReadOptions:
         paths=tuple(_parse_list(path) or [path]),
         record_type=_choose(given, "recordType", RECORD_TYPES, EXAMPLE),
         mode=_choose(given, "mode", MODES, FAIL),
-        verify=_choose(given, "verifyCrc", ("true", "false"), "true") == "true",
+        verify=_flag(given, "verifyCrc", True),
         partition_bytes=_whole(given, "maxPartitionBytes", 128 * _MEGABYTE),
         max_infer_files=_whole(given, "maxInferFiles", 100),
         sampling_ratio=_share(given, "samplingRatio"),
         columns=tuple(_split_names(given.get("columns", ""))),
         storage=_parse_storage(given),
+        zone=_zone(given),
+        skip_missing=_flag(given, "ignoreMissingFiles", False),
         max_trigger_files=_whole(given, "maxFilesPerTrigger", 0),
         max_trigger_bytes=_whole(given, "maxBytesPerTrigger", 0),
     )
+
+
+def _make_absolute(path: str) -> str:
+    """Executors have other folders of their own: a path below this one is made a whole one."""
+    is_local = "://" not in path and "::" not in path and not path.startswith("file:")
+    return os.path.abspath(path) if is_local else path  # noqa: PTH100 (Path would change `//`)
 
 
 def _split_names(text: str) -> list[str]:
@@ -203,6 +220,18 @@ def _choose(given: Mapping[str, str], name: str, known: tuple[str, ...], default
         if one.lower() == value.lower():
             return one
     raise _refuse(name, value, f"Expected one of {', '.join(known)}.")
+
+
+def _flag(given: Mapping[str, str], name: str, default: bool) -> bool:
+    return _choose(given, name, ("true", "false"), str(default).lower()) == "true"
+
+
+def _zone(given: Mapping[str, str]) -> str:
+    name = given.get("timezone", "")
+    try:
+        return zoneinfo.ZoneInfo(name).key if name else ""
+    except (ValueError, KeyError, OSError) as error:
+        raise _refuse("timeZone", name, "Expected a name such as Europe/Berlin.") from error
 
 
 def _whole(given: Mapping[str, str], name: str, default: int) -> int:

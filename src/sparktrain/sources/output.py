@@ -10,7 +10,6 @@ from contextlib import ExitStack, contextmanager
 from typing import IO, Any, cast
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from sparktrain.data.example_encode import (
     Pieces,
@@ -21,6 +20,8 @@ from sparktrain.data.example_encode import (
 from sparktrain.data.example_types import to_kind
 from sparktrain.data.partition_folders import make_folder
 from sparktrain.data.record_frames import frame_records
+from sparktrain.data.vectors import count_values, is_vector
+from sparktrain.errors import RecordError
 from sparktrain.sources.options import BYTE_ARRAY, SEQUENCE, WriteOptions
 
 #: So many files of a task are open at the same time, one for each folder. Rows that come in the
@@ -54,7 +55,10 @@ class TaskOutput:
 
     def write(self, batch: pa.RecordBatch) -> None:
         for folder, rows in split_folders(batch, self._options.partition_by):
-            step = max(_STEP_BYTES * rows.num_rows // max(rows.nbytes, 1), 1)
+            size = rows.nbytes + sum(
+                4 * count_values(column) for column in rows.columns if is_vector(column.type)
+            )
+            step = max(_STEP_BYTES * rows.num_rows // max(size, 1), 1)
             at = 0
             while at < rows.num_rows:
                 room = self._find_room(folder)
@@ -82,7 +86,13 @@ class TaskOutput:
 
     def _encode(self, rows: pa.RecordBatch) -> Pieces:
         if self._options.record_type == BYTE_ARRAY:
-            records = pc.fill_null(rows.column(0), b"").cast(pa.large_binary())
+            records = rows.column(0).cast(pa.large_binary())
+            if records.null_count:
+                raise RecordError(
+                    problem=f"Column {rows.schema.names[0]!r} is null in a row, and a record of"
+                    " bytes cannot be.",
+                    advice="Leave such rows out, or put b'' in their place.",
+                )
             offsets = offsets_of(records)
             return Pieces((records,), offsets[1:] - offsets[:-1])
         names = rows.schema.names

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import IO, Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
@@ -18,10 +19,17 @@ from sparktrain.data.record_blocks import Block, Damage, raise_damage
 from sparktrain.data.record_columns import ExampleReader, read_bytes
 from sparktrain.data.record_groups import Group, group_blocks
 from sparktrain.data.record_parts import Part, plan_tasks, read_part
-from sparktrain.data.records import describe
-from sparktrain.data.storage import open_plain, open_store
-from sparktrain.errors import ConfigError
-from sparktrain.sources.options import BYTE_ARRAY, BYTE_ARRAY_COLUMN, DROP, FAIL, ReadOptions
+from sparktrain.data.records import describe, describe_misfit
+from sparktrain.data.storage import find_compression, open_plain, open_store
+from sparktrain.errors import ConfigError, RecordError
+from sparktrain.sources.options import (
+    BYTE_ARRAY,
+    BYTE_ARRAY_COLUMN,
+    DROP,
+    FAIL,
+    PERMISSIVE,
+    ReadOptions,
+)
 
 
 class TaskInput(InputPartition):
@@ -46,24 +54,41 @@ class BatchReader:
 
     def plan(self, listing: Listing) -> list[TaskInput]:
         """What each task reads."""
-        types = {field.name: field.dataType.typeName() for field in self.schema.fields}
+        fields = list(to_arrow_schema(self.schema, timezone="UTC"))
+        # As Spark does it: Day and day are one name, if there is none that is just the same.
+        named = {field.name.lower(): field for field in fields}
+        named |= {field.name: field for field in fields}
         folders = {}
-        for info, values in listing.files:
-            found = {
-                name: convert(name, value, types[name])
-                for name, value in values.items()
-                if name in types
-            }
-            self._check_byte_array(found)
+        for info, values in listing:
+            find_compression(info.path)  # refuses what cannot be read
+            found = {}
+            for name, value in values.items():
+                field = named.get(name) or named.get(name.lower())
+                if field is not None:
+                    found[field.name] = convert(name, value, field.type, self.options.zone)
+            self._check_columns(found)
             folders[info.url, info.path] = found
-        infos = [info for info, _ in listing.files]
-        tasks = plan_tasks(infos, self.options.partition_bytes)
+        tasks = plan_tasks([info for info, _ in listing], self.options.partition_bytes)
         return [
             TaskInput([(part, folders[part.url, part.path]) for part in task]) for task in tasks
         ]
 
-    def _check_byte_array(self, in_folders: Iterable[str]) -> None:
+    def _check_columns(self, in_folders: Mapping[str, Any]) -> None:
         inside = [field for field in self.schema.fields if field.name not in in_folders]
+        for column in self.schema.fields:
+            if not column.nullable and column.name in in_folders:
+                if in_folders[column.name] is None:
+                    raise ConfigError(
+                        problem=f"Column {column.name!r} is null in the name of a folder, and is"
+                        " not nullable.",
+                        advice="Make it nullable, or leave the folder out of the path.",
+                    )
+            elif not column.nullable and self.options.mode == PERMISSIVE:
+                raise ConfigError(
+                    problem=f"Column {column.name!r} is not nullable, and mode=PERMISSIVE makes"
+                    " rows of null.",
+                    advice="Make it nullable, or use DROPMALFORMED.",
+                )
         kinds = [field.dataType.typeName() for field in inside]
         if self.options.record_type == BYTE_ARRAY and kinds not in ([], ["binary"]):
             raise ConfigError(
@@ -97,18 +122,23 @@ class BatchReader:
         open_once = functools.cache(lambda url: open_store(url, self.options.storage)[0])
         for part, values in parts:
             filesystem = open_once(part.url)
-            opened = (
-                open_plain(filesystem, part.path)
-                if part.start == 0 and part.end is None
-                else filesystem.open(part.path, "rb")
-            )
-            with opened as stream:
-                try:
+            is_whole = part.start == 0 and part.end is None
+            opened = open_plain(filesystem, part.path) if is_whole else _open(filesystem, part.path)
+            try:
+                with opened as stream:
                     blocks = read_part(stream, part, verify=self.options.verify, on_damage=tell)
                     for block, base in blocks:
                         yield block, base, part.path, values
-                except Damage as damage:
-                    raise describe(part.path, damage.offset, damage.problem) from None
+            except Damage as damage:
+                raise describe(part.path, damage) from None
+            except FileNotFoundError as error:
+                if self.options.skip_missing:
+                    continue
+                raise RecordError(
+                    problem=f"{part.path} is not there any more.",
+                    advice="It was there when the files were listed. Put it back, or leave out"
+                    " such files with option ignoreMissingFiles=true.",
+                ) from error
 
 
 class _ColumnReader:
@@ -127,7 +157,7 @@ class _ColumnReader:
         columns, bad = self._examples.read(group.block)
         if bad and self._options.mode == FAIL:
             first = min(bad)
-            raise describe(*group.locate(first), bad[first])
+            raise describe_misfit(*group.locate(first), bad[first])
         if bad and self._options.mode == DROP:
             good = pa.array([row for row in range(size) if row not in bad], pa.int64())
             return [column.take(good) for column in columns], len(good)
@@ -153,7 +183,13 @@ class RecordSourceReader(DataSourceReader):
         return self._batches.read(partition)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_listing": Listing(())}  # a task knows its part of it
+        return {**self.__dict__, "_listing": ()}  # a task knows its part of it
+
+
+@contextmanager
+def _open(filesystem: Any, path: str) -> Iterator[IO[bytes]]:
+    with filesystem.open(path, "rb") as stream:
+        yield stream
 
 
 def _repeat(value: Any, kind: pa.DataType, size: int) -> pa.Array:

@@ -31,8 +31,6 @@ from sparktrain.sources.reader import BatchReader, TaskInput
 #: Two of so many files have the same digest of 12 bytes with a chance of one in 10**17.
 _DIGEST_BYTES = 12
 
-Entry = tuple[FileInfo, dict[str, str | None]]
-
 
 class RecordStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Lives in a process beside the driver as long as the query; pickled into every task."""
@@ -74,8 +72,8 @@ class RecordStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             "seen": _pack(seen & entries.keys()),
         }
 
-    def _list(self) -> Sequence[Entry]:
-        return list_tree(self._options.paths, self._options.storage).files
+    def _list(self) -> Listing:
+        return list_tree(self._options.paths, self._options.storage)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         if start["batch"] == end["batch"]:
@@ -86,14 +84,14 @@ class RecordStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 f" {end['batch']} of this source, of which some are not known any more.",
                 advice="Begin the query with a new checkpoint location.",
             )
-        return self._batches.plan(Listing(_parse(end)))
+        return self._batches.plan(_parse(end))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, TaskInput)  # noqa: S101 (for the type)
         return self._batches.read(partition)
 
 
-def choose(new: Sequence[Entry], limit: ReadLimit) -> Sequence[Entry]:
+def choose(new: Listing, limit: ReadLimit) -> Listing:
     """The files of the next batch; at least one, however large it is."""
     if isinstance(limit, ReadMaxFiles):
         return new[: limit.max_files]
@@ -108,7 +106,7 @@ def choose(new: Sequence[Entry], limit: ReadLimit) -> Sequence[Entry]:
     return new
 
 
-def _parse(offset: dict[str, Any]) -> list[Entry]:
+def _parse(offset: dict[str, Any]) -> Listing:
     return [(FileInfo(url, path, size), values) for url, path, size, values in offset["files"]]
 
 

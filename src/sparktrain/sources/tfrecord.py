@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceWriter
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import StructType
+from pyspark.sql.types import ArrayType, StructField, StructType, UserDefinedType
 
 from sparktrain.data.example_infer import Inference
 from sparktrain.data.example_types import find_depth, has_doubles, to_kind
@@ -24,6 +24,7 @@ from sparktrain.sources.options import (
     BYTE_ARRAY,
     BYTE_ARRAY_COLUMN,
     ERROR,
+    EXAMPLE,
     FAIL,
     REFUSE,
     SEQUENCE,
@@ -48,7 +49,7 @@ class RecordSource(DataSource):
         options = parse_read_options(self.options)
         listing = list_tree(options.paths, options.storage)
         types = _infer(options, listing)
-        folders = infer_types([values for _, values in listing.files])
+        folders = infer_types([values for _, values in listing])
         missing = [name for name in options.columns if name not in {**types, **folders}]
         if missing:
             raise ConfigError(
@@ -83,6 +84,10 @@ class RecordSource(DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         options = self._check_write(schema)
+        if OutputFolder(options).is_file():
+            raise ConfigError(
+                problem=f"{options.path} is a file.", advice="Expected the path of a folder."
+            )
         if options.if_exists == ERROR and OutputFolder(options).has_files():
             raise ConfigError(
                 problem=f"{options.path} {HAS_FILES}.",
@@ -103,15 +108,33 @@ class RecordSource(DataSource):
         return options
 
 
-def check_schema(schema: StructType) -> None:
-    """Refuses types that nothing in the files can be read as."""
+def check_schema(schema: StructType, deepest: int = 2) -> None:
+    """Refuses types that have no place in the files, and that nothing there can be read as."""
+    for column in schema.fields:
+        _refuse_structs(column)
     for field in to_arrow_schema(schema, timezone="UTC"):
         to_kind(field.name, pa.array([], field.type))
-        if find_depth(field.type) > 2:
+        if find_depth(field.type) > deepest:
             raise ConfigError(
-                problem=f"Column {field.name!r} has the type {field.type}.",
-                advice="Expected single values, arrays, or arrays of arrays.",
+                problem=f"Column {field.name!r} has the type {field.type}, which"
+                f" {SEQUENCE if deepest > 1 else EXAMPLE}s have no place for.",
+                advice='Arrays of arrays are feature lists of option("recordType",'
+                ' "SequenceExample"); there are none of more than two dimensions.',
             )
+
+
+def _refuse_structs(column: StructField) -> None:
+    """One that looks like a vector of Spark ML in Arrow is none."""
+    kind: Any = column.dataType
+    while isinstance(kind, ArrayType):
+        kind = kind.elementType
+    is_vector = isinstance(kind, UserDefinedType) and type(kind).__name__ == "VectorUDT"
+    if isinstance(kind, (StructType, UserDefinedType)) and not is_vector:
+        raise ConfigError(
+            problem=f"Column {column.name!r} has the type {column.dataType.simpleString()}, which"
+            " TFRecord has no place for.",
+            advice="Select the fields of a struct as columns of their own.",
+        )
 
 
 def check_columns(schema: StructType, options: WriteOptions) -> None:
@@ -125,16 +148,12 @@ def check_columns(schema: StructType, options: WriteOptions) -> None:
                 advice="Select that one column.",
             )
         return
-    deepest = 2 if options.record_type == SEQUENCE else 1
+    if not inside:
+        raise ConfigError(
+            problem="The DataFrame has no column.", advice="Select what the records shall have."
+        )
+    check_schema(StructType(inside), 2 if options.record_type == SEQUENCE else 1)
     for field in to_arrow_schema(StructType(inside), timezone="UTC"):
-        to_kind(field.name, pa.array([], field.type))
-        if find_depth(field.type) > deepest:
-            raise ConfigError(
-                problem=f"Column {field.name!r} has the type {field.type}, which"
-                f" {options.record_type}s have no place for.",
-                advice='Arrays of arrays are feature lists of option("recordType",'
-                ' "SequenceExample"); there are none of more than two dimensions.',
-            )
         if options.doubles == REFUSE and has_doubles(field.type):
             raise ConfigError(
                 problem=f"Column {field.name!r} has doubles, and the option doubles is refuse:"
@@ -168,11 +187,11 @@ def _infer(options: ReadOptions, listing: Listing) -> Mapping[str, str]:
     if options.record_type == BYTE_ARRAY:
         return {BYTE_ARRAY_COLUMN: "binary"}
     inference = Inference(options.columns or None)
-    step = max(round(1 / options.sampling_ratio), 1)
-    files = listing.files
     # Spread over all files, so that those written last count as well.
-    spread = max(-(-len(files) // options.max_infer_files), 1)
-    for info, _ in files[::spread]:
+    count = min(options.max_infer_files, len(listing))
+    chosen = {round(place) for place in np.linspace(0, len(listing) - 1, count)}
+    for number in sorted(chosen):
+        info, _ = listing[number]
         filesystem, _ = open_store(info.url, options.storage)
         with open_plain(filesystem, info.path) as stream:
             blocks = read_blocks(
@@ -180,15 +199,25 @@ def _infer(options: ReadOptions, listing: Listing) -> Mapping[str, str]:
                 verify=options.verify,
                 on_damage=_raise_or_ignore(options.mode, info.path),
             )
-            for block, _ in itertools.islice(blocks, 0, None, step):
-                inference.add(block)
-    return inference.types()
+            for place, (block, _) in enumerate(blocks):
+                if place == 0 or int(place * options.sampling_ratio) > int(
+                    (place - 1) * options.sampling_ratio
+                ):
+                    inference.add(block)
+    types = inference.types()
+    if not types and inference.num_malformed:
+        raise ConfigError(
+            problem=f"{inference.num_malformed} of {inference.num_rows} records in"
+            f" {', '.join(options.paths)} are no Examples.",
+            advice='option("recordType", "ByteArray") reads records as they are.',
+        )
+    return types
 
 
 def _raise_or_ignore(mode: str, path: str) -> Any:
     def tell(damage: Damage) -> None:
         if mode == FAIL:
-            raise describe(path, damage.offset, damage.problem)
+            raise describe(path, damage)
 
     return tell
 
