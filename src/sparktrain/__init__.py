@@ -17,6 +17,7 @@ from sparktrain.version import __version__
 
 if TYPE_CHECKING:
     from sparktrain import tfrecord as tfrecord
+    from sparktrain.clusters import Cluster, cluster
     from sparktrain.data.files import files
     from sparktrain.data.tables import table
     from sparktrain.embedded import session
@@ -42,6 +43,8 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "run": "sparktrain.training",
+    "cluster": "sparktrain.clusters",
+    "Cluster": "sparktrain.clusters",
     "Result": "sparktrain.training",
     "files": "sparktrain.data.files",
     "session": "sparktrain.embedded",
@@ -67,6 +70,8 @@ _HOMES = {
 __all__ = [
     "run",
     "Result",
+    "cluster",
+    "Cluster",
     "files",
     "session",
     "table",

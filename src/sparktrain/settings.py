@@ -22,6 +22,8 @@ _CHOICES = {
     "distribution": ("auto", "none"),
 }
 _LIMITS = {"control_port": 65535}
+#: Further names of settings in Spark's configuration.
+_ALIASES = {"driver_timeout_s": "spark.sparktrain.driverTimeout"}
 _BOOLEANS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 
 
@@ -72,6 +74,11 @@ class Settings:
         "Where rows of a DataFrame are kept on the executors' hosts while a run needs them;"
         " empty for Spark's own local folders.",
     )
+    driver_timeout_s: float = _row(
+        60.0,
+        "How long the nodes of a cluster stay without a word of the driver before they end"
+        " themselves. The Spark configuration may also be called `spark.sparktrain.driverTimeout`.",
+    )
     control_port: int = _row(
         0, "The port the driver listens on for logs and progress; 0 takes any free one."
     )
@@ -114,6 +121,7 @@ def resolve(
         sources: tuple[tuple[str, Any], ...] = (
             (f"{name}=", arguments.get(name)),
             (spark_key(name), spark_conf(spark_key(name))),
+            (alias := _ALIASES.get(name, ""), spark_conf(alias) if alias else None),
             (env_key(name), environ.get(env_key(name))),
         )
         for source, raw in sources:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from sparktrain.data.tables import FileTableSpec, TableSpec
 
-CHIEF, WORKER, EVALUATOR = "chief", "worker", "evaluator"
+CHIEF, WORKER, EVALUATOR, PS = "chief", "worker", "evaluator", "ps"
+#: What TensorFlow 1 called the chief; programs of that time still ask for it.
+MASTER = "master"
 
 
 @dataclass(frozen=True, order=True)
@@ -19,6 +21,8 @@ class NodeSpec:
 
     role: str
     index: int
+    #: The rank of worker:0, which is 0 only where no node is the chief.
+    first_rank: int = 1
 
     @property
     def name(self) -> str:
@@ -26,19 +30,39 @@ class NodeSpec:
 
     @property
     def rank(self) -> int | None:
-        """The position among the nodes that train together; None for an evaluator."""
-        if self.role == CHIEF:
+        """The position among the nodes that train; None for an evaluator or a ps."""
+        if self.role in (CHIEF, MASTER):
             return 0
-        return self.index + 1 if self.role == WORKER else None
+        return self.index + self.first_rank if self.role == WORKER else None
 
 
-def make_nodes(num_workers: int, evaluator: bool = False) -> tuple[NodeSpec, ...]:
-    """The nodes of a run, in the order of their Spark partitions."""
-    nodes = [NodeSpec(CHIEF, 0)]
-    nodes += [NodeSpec(WORKER, index) for index in range(num_workers - 1)]
+def make_nodes(
+    num_workers: int, evaluator: bool = False, num_ps: int = 0, chief: str | None = CHIEF
+) -> tuple[NodeSpec, ...]:
+    """The nodes of a run, in the order of their Spark partitions.
+
+    Args:
+        chief: What the first of the workers is called; None if it is a worker like the others.
+    """
+    first = 1 if chief is not None else 0
+    nodes = [NodeSpec(chief, 0)] if chief is not None else []
+    nodes += [NodeSpec(WORKER, index, first) for index in range(num_workers - first)]
     if evaluator:
         nodes.append(NodeSpec(EVALUATOR, 0))
+    nodes += [NodeSpec(PS, index) for index in range(num_ps)]
     return tuple(nodes)
+
+
+def make_cluster(
+    nodes: Sequence[NodeSpec], addresses: Mapping[str, tuple[str, int]]
+) -> dict[str, list[str]]:
+    """TensorFlow's cluster description: role -> addresses, by index."""
+    cluster: dict[str, list[str]] = {}
+    for node in nodes:
+        host, port = addresses[node.name]
+        host = f"[{host}]" if ":" in host else host
+        cluster.setdefault(node.role, []).append(f"{host}:{port}")
+    return cluster
 
 
 def make_tf_config(node: NodeSpec, cluster: Mapping[str, list[str]]) -> dict[str, Any]:
@@ -88,10 +112,18 @@ class RunSpec:
     #: Whether attempts are left: a spill is then kept for the next one.
     may_restart: bool = False
     restart_on_error: bool = False
+    #: For trainers that outlive their task: the secret of their doors, and how long they stay
+    #: without a word of the driver.
+    feed_token: str = field(default="", repr=False)
+    driver_timeout_s: float = 0.0
+
+    @property
+    def num_ps(self) -> int:
+        return sum(node.role == PS for node in self.nodes)
 
     @property
     def needs_strategy(self) -> bool:
-        return self.num_workers > 1 and self.distribution == "auto"
+        return self.distribution == "auto" and (self.num_workers > 1 or self.num_ps > 0)
 
 
 @dataclass(frozen=True)

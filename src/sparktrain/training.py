@@ -91,7 +91,7 @@ def run(
 
     check_numbers(num_workers, max_restarts, timeout_s)
     plan = make_plan(
-        session := spark if spark is not None else _find_session(num_workers + bool(evaluator)),
+        session := spark if spark is not None else find_session(num_workers + bool(evaluator)),
         train_fn,
         num_workers=num_workers,
         args=args,
@@ -114,7 +114,7 @@ def run(
     )
 
 
-def _find_session(num_nodes: int) -> SparkSession:
+def find_session(num_nodes: int) -> SparkSession:
     from sparktrain.embedded import session
 
     return session(num_executors=max(2, num_nodes))

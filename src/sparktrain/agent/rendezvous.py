@@ -76,15 +76,6 @@ def find_differences(
     return differences
 
 
-def make_cluster(nodes: Sequence[NodeSpec], cards: Sequence[NodeCard]) -> dict[str, list[str]]:
-    """TensorFlow's cluster description: role -> addresses, by index."""
-    cluster: dict[str, list[str]] = {}
-    for node, card in zip(nodes, cards, strict=True):
-        host = f"[{card.host}]" if ":" in card.host else card.host
-        cluster.setdefault(node.role, []).append(f"{host}:{card.port}")
-    return cluster
-
-
 def meet(barrier: Barrier, card: NodeCard) -> list[NodeCard]:
     """Exchanges cards with all nodes; the answer is in the order of the partitions."""
     answers: list[dict[str, Any]] = [

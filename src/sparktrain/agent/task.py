@@ -31,7 +31,7 @@ from sparktrain.agent.process import (
 from sparktrain.agent.unread import leave_unread
 from sparktrain.data.spill_folders import find_roots
 from sparktrain.data.trays import Trays
-from sparktrain.spec import Failure, NodeSpec, RunSpec
+from sparktrain.spec import Failure, NodeSpec, RunSpec, make_cluster
 from sparktrain.wire.client import ControlClient
 from sparktrain.wire.messages import (
     Bye,
@@ -173,7 +173,8 @@ class Agent:
             feeder.is_kept = self._may_restart  # until it is known how this ends
             spills = feeder.find_earlier()
             cards = self._meet(holder.getsockname()[1], list(spills))
-            trainer.send({"kind": "cluster", "cluster": rendezvous.make_cluster(spec.nodes, cards)})
+            addresses = {card.node: (card.host, card.port) for card in cards}
+            trainer.send({"kind": "cluster", "cluster": make_cluster(spec.nodes, addresses)})
             self._link.send(Joined(host=self._host, pid=trainer.pid))
             if spec.tables:
                 workers = cards[: spec.num_workers]  # an evaluator is the last node

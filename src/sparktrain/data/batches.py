@@ -21,13 +21,13 @@ def cut(
             num_held += piece.num_rows
             start += piece.num_rows
             if num_held == batch_size:
-                yield _join(held)
+                yield join(held)
                 held, num_held = [], 0
     if held and not drop_remainder:
-        yield _join(held)
+        yield join(held)
 
 
-def _join(pieces: list[pa.RecordBatch]) -> pa.RecordBatch:
+def join(pieces: list[pa.RecordBatch]) -> pa.RecordBatch:
     if len(pieces) == 1:
         return pieces[0]
     return pa.Table.from_batches(pieces).combine_chunks().to_batches()[0]

@@ -18,7 +18,7 @@ from sparktrain.driver import spark_facts
 from sparktrain.driver.tables import StagePlan, plan_stage
 from sparktrain.errors import ConfigError, FunctionError, ResourceError
 from sparktrain.settings import Settings, resolve
-from sparktrain.spec import NodeSpec, RunSpec, make_nodes
+from sparktrain.spec import CHIEF, NodeSpec, RunSpec, make_nodes
 from sparktrain.version import __version__
 
 if TYPE_CHECKING:
@@ -110,6 +110,82 @@ def make_plan(
         settings=resolved,
         stage=stage,
     )
+
+
+def make_cluster_plan(
+    spark: SparkSession,
+    train_fn: Callable[..., Any],
+    *,
+    num_workers: int,
+    num_ps: Any,
+    evaluator: bool,
+    args: Any,
+    data: Any,
+    run_dir: str | os.PathLike[str] | None,
+    env: Mapping[str, str] | None,
+    settings: Mapping[str, Any],
+    chief: str | None = CHIEF,
+) -> tuple[Plan, int]:
+    """The plan of a cluster, and how many tasks start its nodes."""
+    resolved = resolve(settings, lambda key: spark_facts.get_conf(spark, key), os.environ)
+    if not isinstance(num_ps, int) or isinstance(num_ps, bool) or num_ps < 0:
+        raise ConfigError(
+            problem=f"cluster() got num_ps={num_ps!r}.",
+            advice="Expected a whole number, 0 for none.",
+        )
+    if num_ps and num_workers < 2 and resolved.distribution == "auto":
+        raise ConfigError(
+            problem=f"cluster() got num_ps={num_ps} and num_workers={num_workers}: with parameter"
+            " servers the chief coordinates, and the workers compute.",
+            advice="Give num_workers=2 or more; or distribution='none', where the function runs"
+            " on every node.",
+        )
+    check_env(env)
+    check_dynamic_allocation(spark)
+    function = pickle_function(train_fn, args)
+    nodes = make_nodes(num_workers, evaluator, num_ps, chief)
+    # Several nodes may share a slot: they only start in it.
+    slots, _ = spark_facts.wait_for_slots(spark, len(nodes), resolved.slot_wait_s)
+    check_slots(spark, 1, 0.0)
+    stage = plan_stage(spark, data, num_workers, len(nodes))
+    if stage.tables:
+        raise ConfigError(
+            problem="cluster() got a DataFrame as data.",
+            advice="Start the cluster, then cluster.feed(df). Files are what data= is for.",
+        )
+    run_id = make_run_id()
+    plan = Plan(
+        run_id=run_id,
+        run_dir=resolve_run_dir(run_dir, resolved.runs_dir, run_id),
+        nodes=nodes,
+        num_workers=num_workers,
+        function_name=getattr(train_fn, "__qualname__", type(train_fn).__qualname__),
+        function=function,
+        env=dict(env or {}),
+        max_restarts=0,
+        timeout_s=None,
+        settings=resolved,
+        stage=stage,
+    )
+    return plan, min(len(nodes), slots if slots is not None else len(nodes))
+
+
+def check_feed(epochs: Any, name: Any, timeout_s: Any) -> None:
+    if not isinstance(epochs, int) or isinstance(epochs, bool) or epochs < 1:
+        raise ConfigError(
+            problem=f"feed() got epochs={epochs!r}.",
+            advice="Expected a whole number of at least 1.",
+        )
+    if not isinstance(name, str) or not name:
+        raise ConfigError(
+            problem=f"feed() got name={name!r}.", advice="Expected a name such as 'train'."
+        )
+    is_number = isinstance(timeout_s, (int, float)) and not isinstance(timeout_s, bool)
+    if timeout_s is not None and not (is_number and timeout_s > 0):
+        raise ConfigError(
+            problem=f"feed() got timeout_s={timeout_s!r}.",
+            advice="Expected a number of seconds above zero, or None for no limit.",
+        )
 
 
 def find_own_path(entries: list[str]) -> tuple[str, ...]:

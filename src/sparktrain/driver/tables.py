@@ -54,10 +54,8 @@ def plan_stage(spark: SparkSession, data: Any, num_workers: int, num_nodes: int)
     specs = []
     frames = []
     for name, table in tables.items():
-        fields = table.frame.schema.jsonValue()["fields"]
-        columns = make_columns(name, fields, table.wishes)
-        frame = table.frame.select([_select(column) for column in columns])
-        specs.append(TableSpec(name, _look_at_first_row(name, frame, columns)))
+        frame, columns = plan_frame(name, table)
+        specs.append(TableSpec(name, columns))
         frames.append(frame)
     is_plain = [table.shuffle for table in tables.values()] == [None]
     can_tell = is_plain and num_nodes == num_workers and not is_connect(spark)
@@ -65,6 +63,18 @@ def plan_stage(spark: SparkSession, data: Any, num_workers: int, num_nodes: int)
         return StagePlan(tuple(specs), frames[0], is_mixed=False, file_tables=files)
     mixed = mix(frames, list(tables.values()), num_workers, num_nodes)
     return StagePlan(tuple(specs), mixed, is_mixed=True, file_tables=files)
+
+
+def plan_frame(
+    name: str, table: Table, known: tuple[Column, ...] | None = None
+) -> tuple[Any, tuple[Column, ...]]:
+    """The columns to feed, and what becomes of them; lengths as they are known, if they are."""
+    fields = table.frame.schema.jsonValue()["fields"]
+    columns = make_columns(name, fields, table.wishes)
+    frame = table.frame.select([_select(column) for column in columns])
+    if known is not None and [c.name for c in known] == [c.name for c in columns]:
+        return frame, known
+    return frame, _look_at_first_row(name, frame, columns)
 
 
 def plan_files(name: str, files: Files, num_workers: int) -> FileTableSpec:

@@ -17,6 +17,7 @@ from sparktrain.data.spill import SpillError
 from sparktrain.data.trays import TrayReader
 from sparktrain.spec import NodeSpec, make_tf_config
 from sparktrain.trainer.context import Context
+from sparktrain.trainer.detached import call_detached
 from sparktrain.trainer.feed import Feed
 from sparktrain.trainer.link import AgentLink
 from sparktrain.trainer.watchdog import start_watchdog
@@ -44,6 +45,8 @@ def _call(link: AgentLink, job: dict[str, Any], data: dict[str, Any], function: 
     """Makes the node ready, then calls the user's function with its context."""
     import cloudpickle
 
+    if job.get("door") is not None:
+        return call_detached(link, job, data, function)
     if job["needs_strategy"]:
         import tensorflow  # noqa: F401 (loads while the nodes still meet)
     cluster = link.receive_cluster()

@@ -7,15 +7,17 @@ import operator
 import os
 import sys
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sparktrain.errors import ConfigError
 from sparktrain.spec import CHIEF, NodeSpec
 from sparktrain.trainer.meter import FeedMeter
+from sparktrain.trainer.stream import StreamTable
 
 if TYPE_CHECKING:
+    from sparktrain.trainer.detached import Stream
     from sparktrain.trainer.feed import Feed
     from sparktrain.trainer.link import AgentLink
 
@@ -30,7 +32,7 @@ class Context:
             ctx.export(model)
 
     Attributes:
-        role: "chief", "worker" or "evaluator".
+        role: "chief", "worker", "evaluator" or "ps".
         index: The position within the role.
         rank: The position among the nodes that train, the chief being 0; None on an evaluator.
         num_workers: How many nodes train: the chief and the workers.
@@ -52,6 +54,7 @@ class Context:
         link: AgentLink,
         distributed: bool,
         feed: Feed,
+        stream: Stream | None = None,
     ) -> None:
         self.role = node.role
         self.index = node.index
@@ -72,6 +75,8 @@ class Context:
         #: The tables of run(data=...), and what is measured of them.
         self.feed = feed
         self.meter = FeedMeter()
+        #: What comes to a cluster; None in a run.
+        self.stream = stream
         self._link = link
         self._distributed = distributed
         self._strategy: Any = None
@@ -97,6 +102,10 @@ class Context:
         message = check_version(keras.__version__) if keras is not None else None
         if message is not None:
             warnings.warn(message, stacklevel=2)
+
+    def use_strategy(self, strategy: Any) -> None:
+        """A strategy that was made elsewhere."""
+        self._strategy = strategy
 
     @property
     def strategy(self) -> Any:
@@ -142,9 +151,13 @@ class Context:
             seed: The same seed gives the same order in the same pass.
             drop_remainder: Leaves out the last batch of this worker if it is not full.
         """
-        from sparktrain.trainer.dataset import make_choice, make_dataset
+        from sparktrain.trainer.dataset import make_choice, make_dataset, make_stream_dataset
 
-        source = self.feed.find(name, self.rank)
+        source: Any
+        if self.stream is not None and name not in self.feed.tables:
+            source = self.stream.find(name, self.rank, self._num_parts)
+        else:
+            source = self.feed.find(name, self.rank)
         choice = make_choice(
             name,
             source.columns,
@@ -158,7 +171,10 @@ class Context:
         )
         # Keras' default is shuffle=True, and Keras warns that it means nothing for a dataset.
         warnings.filterwarnings("ignore", message="`shuffle=True` was passed")
-        dataset = make_dataset(source, choice, self.meter)
+        if isinstance(source, StreamTable):
+            dataset = make_stream_dataset(source, choice, self.meter)
+        else:
+            dataset = make_dataset(source, choice, self.meter)
         if self._distributed:
             from sparktrain.trainer.strategy import turn_sharding_off
 
@@ -168,6 +184,48 @@ class Context:
 
             self.meter.clock = watch_default_strategy()
         return dataset
+
+    @property
+    def _num_parts(self) -> int:
+        return int(self.strategy.num_replicas_in_sync) if self._distributed else 1
+
+    def rows(self, name: str = "train") -> Iterator[Any]:
+        """The rows fed to this node of a cluster, as Python values, to the end of all feeds.
+
+            for row in ctx.rows():
+                ...
+
+        Args:
+            name: The table. Defaults to "train".
+        """
+        return self._find_stream("rows").rows(name)
+
+    def stop_feed(self) -> None:
+        """Wants no more rows: feeds that are on their way end at once, on every node."""
+        self._find_stream("stop_feed").stop()
+
+    def serve(
+        self, function: Callable[[Any], Any], *, batch_size: int = 1024, background: bool = False
+    ) -> None:
+        """Answers the rows of cluster.predict() until the cluster stops.
+
+            ctx.serve(lambda batch: model.predict_on_batch(batch["image"]))
+
+        Args:
+            function: Called with a dict of arrays by column; returns one answer a row: an array,
+                or a dict of arrays by name.
+            batch_size: Rows of a call, at most. Defaults to 1024.
+            background: Whether to answer in a thread, beside whatever comes next.
+        """
+        self._find_stream("serve").serve(function, batch_size, background)
+
+    def _find_stream(self, what: str) -> Stream:
+        if self.stream is None:
+            raise ConfigError(
+                problem=f"ctx.{what}() was called in a run.",
+                advice="It is for functions of st.cluster().",
+            )
+        return self.stream
 
     def close(self) -> None:
         """Called when the function is over: tells what was measured, ends what waits for rows."""

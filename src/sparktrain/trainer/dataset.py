@@ -18,6 +18,7 @@ from sparktrain.errors import ConfigError
 from sparktrain.trainer.autotune import leave_autotuning_out
 from sparktrain.trainer.feed import FileTable
 from sparktrain.trainer.meter import FeedMeter
+from sparktrain.trainer.stream import StreamTable
 
 
 class Source(Protocol):
@@ -163,6 +164,33 @@ def _make_from_blocks(source: Source, choice: Choice, meter: FeedMeter) -> Any:
     # Picked here, once for a block, and not once for every batch.
     dataset = tf.data.Dataset.from_generator(generate, output_signature=_pick(signature, choice))
     return dataset.rebatch(choice.batch_size, drop_remainder=choice.drop_remainder)
+
+
+def make_stream_dataset(table: StreamTable, choice: Choice, meter: FeedMeter) -> Any:
+    """Batches of a stream: made here, because only the stream knows when to wait for rows."""
+    wanted = choice.wanted if choice.features is not None else set(_names(table.columns))
+    chosen = _choose(table.columns, choice)
+    passes = itertools.count()
+
+    def generate() -> Iterator[dict[str, Any]]:
+        batches = table.batches(choice.batch_size, choice.drop_remainder)
+        if choice.window:
+            batches = shuffle_window(batches, choice.window, choice.seed, next(passes))
+            batches = cut(batches, choice.batch_size, choice.drop_remainder)
+        for batch in batches:
+            meter.add(batch.num_rows, batch.nbytes)
+            yield _flatten(to_numpy(batch, chosen), wanted)
+
+    signature = _signature(chosen, wanted, choice)
+    dataset = tf.data.Dataset.from_generator(generate, output_signature=signature)
+    dataset = dataset.map(_as_it_is(lambda flat: _pick(_unflatten(flat, chosen), choice)))
+    return leave_autotuning_out(dataset.prefetch(2))
+
+
+def to_tensors(block: pa.RecordBatch, columns: Sequence[Column]) -> dict[str, Any]:
+    """The columns of a block as a function gets them: arrays, and ragged tensors."""
+    flat = _flatten(to_numpy(block, columns), set(_names(columns)))
+    return _unflatten(flat, columns)
 
 
 def _as_it_is(function: Any) -> Any:

@@ -153,7 +153,8 @@ def split_batches(dataset: Any, num_parts: int) -> Any:
             cut = tf.nest.map_structure(lambda t: t[number * size : (number + 1) * size], batch)
             return cut if len(batch) > 1 else cut[0]
 
-        return tf.data.Dataset.range((rows + size - 1) // size).map(part)
+        # A batch without rows is a step without rows: others may have some.
+        return tf.data.Dataset.range(tf.maximum((rows + size - 1) // size, 1)).map(part)
 
     return dataset.flat_map(tf.autograph.experimental.do_not_convert(split))
 

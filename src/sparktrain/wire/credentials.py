@@ -11,6 +11,8 @@ from pathlib import Path
 
 #: Longer than any run; the certificate is worthless once the run is over anyway.
 _VALID_DAYS = 365
+#: The one name all certificates are for.
+TLS_NAME = "sparktrain"
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,8 @@ class Credentials:
             # An hour back: the clocks of executors and driver may differ.
             .not_valid_before(now - datetime.timedelta(hours=1))
             .not_valid_after(now + datetime.timedelta(days=_VALID_DAYS))
+            # gRPC insists on a name; which one does not matter, as only this certificate counts.
+            .add_extension(x509.SubjectAlternativeName([x509.DNSName(TLS_NAME)]), critical=False)
             .sign(key, hashes.SHA256())
         )
         pem = serialization.Encoding.PEM

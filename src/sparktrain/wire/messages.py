@@ -217,10 +217,116 @@ class Leave(Message):
     kind: ClassVar[str] = "leave"
 
 
-_KINDS: dict[str, type[Message]] = {
-    cls.kind: cls
-    for cls in (Hello, Joined, Log, Progress, Report, Failed, Fed, Returned, Bye, Stop, End, Leave)
-}
+@dataclass(frozen=True)
+class Arrived(Message):
+    """A node that outlives its Spark task is there; the driver tells it who the others are."""
+
+    card: dict[str, Any]
+    kind: ClassVar[str] = "arrived"
+    checks: ClassVar[Checks] = {"card": lambda value: isinstance(value, dict)}
+
+
+@dataclass(frozen=True)
+class Meet(Message):
+    """From the driver: all have arrived, and these are their addresses by role."""
+
+    cluster: dict[str, list[str]]
+    kind: ClassVar[str] = "meet"
+    checks: ClassVar[Checks] = {
+        "cluster": lambda value: isinstance(value, dict) and all(map(_is_lines, value.values()))
+    }
+
+
+@dataclass(frozen=True)
+class Beat(Message):
+    """From the driver, every few seconds: it is still there."""
+
+    kind: ClassVar[str] = "beat"
+
+
+@dataclass(frozen=True)
+class Exported(Message):
+    """The function wrote a model."""
+
+    path: str
+    kind: ClassVar[str] = "export"
+    checks: ClassVar[Checks] = {"path": _is_text}
+
+
+@dataclass(frozen=True)
+class Taken(Message):
+    """How many rows of a feed the function has taken so far."""
+
+    feed: str
+    rows: int
+    kind: ClassVar[str] = "taken"
+    checks: ClassVar[Checks] = {"feed": _is_text, "rows": _is_count}
+
+
+@dataclass(frozen=True)
+class Enough(Message):
+    """The function wants no more rows."""
+
+    kind: ClassVar[str] = "enough"
+
+
+@dataclass(frozen=True)
+class Pace(Message):
+    """How many steps a worker's dataset has given out, and whether it waits for rows now."""
+
+    steps: int
+    is_waiting: bool
+    kind: ClassVar[str] = "pace"
+    checks: ClassVar[Checks] = {
+        "steps": _is_count,
+        "is_waiting": lambda value: isinstance(value, bool),
+    }
+
+
+@dataclass(frozen=True)
+class Catch(Message):
+    """From the driver: give out steps up to this number, without rows where there are none."""
+
+    steps: int
+    kind: ClassVar[str] = "catch"
+    checks: ClassVar[Checks] = {"steps": _is_count}
+
+
+@dataclass(frozen=True)
+class Forget(Message):
+    """From the driver: a feed is over, and no task of it will come back."""
+
+    feed: str
+    kind: ClassVar[str] = "forget"
+    checks: ClassVar[Checks] = {"feed": _is_text}
+
+
+@dataclass(frozen=True)
+class NoMore(Message):
+    """From the driver: no more rows will come."""
+
+    kind: ClassVar[str] = "no_more"
+
+
+@dataclass(frozen=True)
+class Ask(Message):
+    """From a feeding task that lost a trainer: what happened?"""
+
+    kind: ClassVar[str] = "ask_cause"
+
+
+@dataclass(frozen=True)
+class Cause(Message):
+    """The answer: the error as text; empty if none is known."""
+
+    text: str
+    kind: ClassVar[str] = "cause"
+    checks: ClassVar[Checks] = {"text": _is_text}
+
+
+_RUN = (Hello, Joined, Log, Progress, Report, Failed, Fed, Returned, Bye, Stop, End, Leave)
+_CLUSTER = (Arrived, Meet, Beat, Exported, Taken, Enough, Pace, Catch, Forget, NoMore, Ask, Cause)
+_KINDS: dict[str, type[Message]] = {cls.kind: cls for cls in (*_RUN, *_CLUSTER)}
 
 
 def from_dict(values: Mapping[str, Any]) -> Message:

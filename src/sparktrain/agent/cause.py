@@ -1,0 +1,33 @@
+"""How a task that lost its trainer learns what happened: the driver knows the first cause."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+
+from sparktrain.spec import ControlAddress
+from sparktrain.wire.client import ControlClient
+from sparktrain.wire.messages import Ask, Cause, Hello, Message
+
+#: The driver itself may need a moment to know.
+WAIT_S = 6.0
+
+
+def ask_for_cause(address: ControlAddress | None, run_id: str) -> str | None:
+    """The error of a cluster as text; None if nobody knows of one."""
+    if address is None:
+        return None
+    found: list[str] = []
+    answered = threading.Event()
+
+    def on_command(message: Message) -> None:
+        if isinstance(message, Cause):
+            found.append(message.text)
+            answered.set()
+
+    name = f"task:{secrets.token_hex(8)}"
+    hello = Hello(node=name, run_id=run_id, attempt=0, token=address.token)
+    with ControlClient(address, hello, on_command, kept_lines=1) as client:
+        client.send(Ask())
+        answered.wait(WAIT_S)
+    return found[0] if found and found[0] else None

@@ -1,0 +1,267 @@
+"""`python -m sparktrain.agent.keeper`: keeps one trainer that outlives its Spark task.
+
+It is what an agent is in a task, in a process of its own: it owns the trainer and the link to
+the driver. It ends, and with it the trainer, when the driver says so, when the executor that
+started it is gone, and when the driver has not been heard of for a while.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pickle
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from sparktrain.agent import rendezvous
+from sparktrain.agent.executor import ProcessWatch
+from sparktrain.agent.process import (
+    TrainerProcess,
+    find_python_path,
+    is_sparks_own,
+    make_environment,
+)
+from sparktrain.spec import PS, NodeSpec, RunSpec
+from sparktrain.wire.client import ControlClient
+from sparktrain.wire.credentials import Credentials
+from sparktrain.wire.flight import Door
+from sparktrain.wire.messages import (
+    Arrived,
+    Beat,
+    Bye,
+    Catch,
+    End,
+    Failed,
+    Forget,
+    Hello,
+    Joined,
+    Leave,
+    Meet,
+    Message,
+    NoMore,
+    Returned,
+    Stop,
+    from_dict,
+)
+
+RUN_FILE = "run.json"
+#: A Unix socket's path may be no longer than about 100 bytes.
+MAX_PATH_BYTES = 100
+#: How long a keeper may take to have its trainer started.
+START_TIMEOUT_S = 60.0
+TICK_S = 0.2
+OK = b"ok\n"
+
+
+@dataclass(frozen=True)
+class KeeperSpec:
+    """All a keeper needs; comes by a pipe from the process that starts it."""
+
+    run: RunSpec
+    node: NodeSpec
+    host: str
+    #: The process with which the trainer ends, and when that began.
+    pid: int
+    start: str
+
+
+def start_keeper(spec: KeeperSpec) -> None:
+    """Starts a keeper that outlives this process; returns when it has its trainer.
+
+    Raises:
+        RuntimeError: It could not start; with what it said.
+    """
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(entry for entry in sys.path if entry)}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "sparktrain.agent.keeper"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        env=env,
+        start_new_session=True,
+    )
+    try:
+        # Its end is that of the first process only, which leaves the keeper alone.
+        said, _ = process.communicate(pickle.dumps(spec), START_TIMEOUT_S)
+    except BaseException:
+        process.kill()
+        process.wait()
+        raise
+    if not said.endswith(OK):
+        text = said.decode(errors="replace").strip()[-2000:]
+        raise RuntimeError(f"{spec.node.name} could not start on {spec.host}: {text}")
+
+
+def main() -> int:
+    # Written by the process that started this one, and by nobody else.
+    spec: KeeperSpec = pickle.load(sys.stdin.buffer)
+    reading, writing = os.pipe()
+    if os.fork():
+        # Whoever started us waits for this process and hears how it went; the keeper itself
+        # must be nobody's child.
+        os.close(writing)
+        with os.fdopen(reading, "rb") as answer:
+            said = answer.read()
+        sys.stdout.buffer.write(said)
+        sys.stdout.flush()
+        os._exit(0)
+    os.close(reading)
+    with os.fdopen(writing, "wb") as pipe:
+        null = os.open(os.devnull, os.O_RDWR)
+        for number in (0, 1):
+            os.dup2(null, number)
+        os.dup2(pipe.fileno(), 2)
+        keeper = Keeper(spec)
+
+        def on_started() -> None:
+            pipe.write(OK)
+            pipe.flush()
+            pipe.close()
+            os.dup2(null, 2)
+            os.close(null)
+
+        return keeper.run(on_started)
+
+
+class Keeper:
+    """One node's keeper."""
+
+    def __init__(self, spec: KeeperSpec) -> None:
+        self._spec = spec
+        self._run = run = spec.run
+        self._node = node = spec.node
+        self._started = time.monotonic()
+        self._heard = time.monotonic()
+        self._may_leave = threading.Event()
+        self._over = threading.Event()
+        self._trainer: TrainerProcess | None = None
+        self._ended: tuple[str, str] | None = None
+        token = run.control.token if run.control else ""
+        hello = Hello(node=node.name, run_id=run.run_id, attempt=run.attempt, token=token)
+        self._link = ControlClient(run.control, hello, self._on_command, run.kept_log_lines)
+
+    def run(self, on_started: Any) -> int:
+        with ExitStack() as stack:
+            on_gone = lambda: self._end("cut", "its Spark executor ended")  # noqa: E731
+            stack.enter_context(ProcessWatch(self._spec.pid, self._spec.start, on_gone))
+            stack.enter_context(self._link)
+            folder = Path(tempfile.mkdtemp(prefix="sparktrain-door-"))
+            stack.callback(shutil.rmtree, folder, ignore_errors=True)
+            holder = stack.enter_context(rendezvous.reserve_port())
+            env = make_environment(os.environ, self._run.env, find_python_path())
+            if self._node.role == PS:
+                env["CUDA_VISIBLE_DEVICES"] = "-1"  # a ps holds variables, and no GPU
+            trainer = TrainerProcess(
+                self._node, self._spec.host, env, self._link.log, self._on_frame
+            )
+            self._trainer = stack.enter_context(trainer)
+            self._port = holder.getsockname()[1]
+            credentials = Credentials.make()
+            self._door = self._make_door(folder, credentials.certificate)
+            secret = {**asdict(self._door), "key": credentials.key, "token": self._run.feed_token}
+            trainer.send(self._make_job(secret), self._run.function + self._describe_data())
+            on_started()
+            threading.Thread(target=self._watch_driver, daemon=True).start()
+            if self._ended is not None:  # before there was a trainer to end
+                trainer.end(*self._ended)
+            failure = trainer.wait()
+            if failure is None:
+                self._link.send(Returned())
+                self._may_leave.wait()
+                if self._ended is None:
+                    trainer.exit()
+            else:
+                self._link.send(Failed(failure=failure.to_dict()))
+            self._over.set()
+            self._link.send(Bye())
+        return 0
+
+    def _make_door(self, folder: Path, certificate: str) -> Door:
+        path = str(folder / "rows")
+        return Door(
+            node=self._node.name,
+            host=self._spec.host,
+            port=0,  # the trainer will tell
+            path=path if len(path.encode()) <= MAX_PATH_BYTES else "",
+            certificate=certificate,
+        )
+
+    def _describe_data(self) -> bytes:
+        files = [table.to_dict(self._node.rank) for table in self._run.file_tables]
+        return json.dumps({"fed": [], "files": files}).encode()
+
+    def _make_job(self, door: dict[str, Any]) -> dict[str, Any]:
+        run = self._run
+        mine = [entry for entry in sys.path if entry and not is_sparks_own(entry)]
+        return {
+            "kind": "job",
+            "role": self._node.role,
+            "index": self._node.index,
+            "first_rank": self._node.first_rank,
+            "num_workers": run.num_workers,
+            "num_ps": run.num_ps,
+            "run_id": run.run_id,
+            "run_dir": run.run_dir,
+            "needs_strategy": run.needs_strategy,
+            "max_result_bytes": run.max_result_bytes,
+            "python_path": list(dict.fromkeys([*mine, *run.python_path])),
+            "function_bytes": len(run.function),
+            "data_bytes": len(self._describe_data()),
+            "trays": None,
+            "door": door,
+        }
+
+    def _make_card(self, door_port: int) -> dict[str, Any]:
+        sees_run_dir = (Path(self._run.run_dir) / RUN_FILE).exists()
+        card = rendezvous.make_card(self._node, self._spec.host, self._port, sees_run_dir)
+        return {**asdict(card), "door": {**self._door.to_dict(), "port": door_port}}
+
+    def _on_frame(self, values: dict[str, Any]) -> None:
+        kind = values.get("kind")
+        if kind == "door":
+            self._link.send(Arrived(card=self._make_card(int(values["port"]))))
+        elif kind == "ready" and self._trainer is not None:
+            self._link.send(Joined(host=self._spec.host, pid=self._trainer.pid))
+        elif kind != "feed":
+            self._link.send(from_dict(values))
+
+    def _on_command(self, message: Message) -> None:
+        self._heard = time.monotonic()
+        if isinstance(message, Beat):
+            return
+        if isinstance(message, End):
+            self._end("ended", message.reason)
+        elif isinstance(message, Leave):
+            self._may_leave.set()
+        elif self._trainer is not None:
+            if isinstance(message, Meet):
+                self._trainer.send({"kind": "cluster", "cluster": message.cluster})
+            elif isinstance(message, (Stop, NoMore, Forget, Catch)):
+                self._trainer.send(message.to_dict())
+
+    def _watch_driver(self) -> None:
+        limit_s = self._run.driver_timeout_s
+        while not self._over.wait(TICK_S):
+            if time.monotonic() - self._heard > limit_s:
+                self._end("ended", f"the driver has not been heard of for {limit_s:g} s")
+                return
+
+    def _end(self, kind: str, reason: str) -> None:
+        self._ended = (kind, reason)
+        self._may_leave.set()
+        if self._trainer is not None:
+            with contextlib.suppress(OSError):
+                self._trainer.end(kind, reason)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

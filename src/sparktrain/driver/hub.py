@@ -1,0 +1,159 @@
+"""The driver's end of a cluster: hears its nodes, introduces them, and knows what they took."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from sparktrain.agent import rendezvous
+from sparktrain.driver import state
+from sparktrain.driver.monitor import Monitor
+from sparktrain.driver.plan import Plan
+from sparktrain.driver.record import RunRecord
+from sparktrain.spec import Failure, make_cluster
+from sparktrain.version import __version__
+from sparktrain.wire.flight import Door
+from sparktrain.wire.messages import (
+    Arrived,
+    Ask,
+    Beat,
+    Catch,
+    Cause,
+    Enough,
+    Exported,
+    Forget,
+    Leave,
+    Meet,
+    Message,
+    NoMore,
+    Pace,
+    Taken,
+)
+from sparktrain.wire.pace import find_catch_up
+
+#: A task that asks is told at once if the cause is known, else as soon as it is.
+ASK_WAIT_S = 5.0
+
+
+class Hub(Monitor):
+    """A monitor that also leads; use as a context manager."""
+
+    def __enter__(self) -> Hub:
+        super().__enter__()
+        return self
+
+    def __init__(self, plan: Plan, record: RunRecord, bind: str, told: str) -> None:
+        super().__init__(plan, record, bind, told)
+        self._cards: dict[str, dict[str, Any]] = {}
+        self._paces: dict[str, tuple[int, bool]] = {}
+        #: (node, feed) -> rows that the node's function has taken.
+        self.taken: dict[tuple[str, str], int] = {}
+        #: Nodes whose functions want no more rows.
+        self.sated: set[str] = set()
+        self.model_path: str | None = None
+        #: Whether a node was started twice, because Spark tried the start again.
+        self.is_doubled = False
+        #: What differs between the nodes, if anything does.
+        self.differences: Mapping[str, Mapping[str, tuple[str, ...]]] = {}
+        #: When links broke.
+        self._broken_at: dict[str, float] = {}
+        #: Tells tasks what happened; set by who decides on it.
+        self.explain: Callable[[], str] = lambda: ""
+        self._askers: dict[str, float] = {}
+
+    @property
+    def doors(self) -> tuple[Door, ...]:
+        """Of all nodes that have arrived, in the order of the plan."""
+        cards = [self._cards[node.name] for node in self._plan.nodes if node.name in self._cards]
+        return tuple(Door.from_dict(card["door"]) for card in cards)
+
+    def send(self, message: Message, node: str | None = None) -> None:
+        """To one node or to all."""
+        if self._server is not None:
+            self._server.send(message, self.snapshot.attempt, node)
+
+    def beat(self) -> None:
+        self.send(Beat())
+
+    def forget(self, feed: str) -> None:
+        """A feed is over."""
+        self.send(Forget(feed))
+        with self._changed:
+            self.taken = {key: rows for key, rows in self.taken.items() if key[1] != feed}
+
+    def finish_feeds(self) -> None:
+        self.send(NoMore())
+
+    def let_leave(self) -> None:
+        self.send(Leave())
+
+    def answer_askers(self) -> None:
+        """Tells waiting tasks the cause, or after a while that there is none."""
+        if self._server is None or not self._askers:
+            return
+        text = self.explain()
+        now = time.monotonic()
+        for name, since in list(self._askers.items()):
+            if text or now - since > ASK_WAIT_S:
+                del self._askers[name]
+                self._server.send(Cause(text), 0, name)
+
+    def _on_message(self, node: str, attempt: int, message: Message) -> None:
+        if isinstance(message, Ask):
+            self._askers[node] = time.monotonic()
+            self.wake()
+            return
+        if node not in self.snapshot.nodes:
+            return
+        self._take(node, message)
+        super()._on_message(node, attempt, message)
+
+    def _take(self, node: str, message: Message) -> None:
+        with self._changed:
+            if isinstance(message, Arrived):
+                self.is_doubled = self.is_doubled or node in self._cards
+                self._cards[node] = message.card
+                if len(self._cards) == len(self._plan.nodes):
+                    self._introduce()
+            elif isinstance(message, Taken):
+                self.taken[node, message.feed] = message.rows
+            elif isinstance(message, Enough):
+                self.sated.add(node)
+            elif isinstance(message, Exported):
+                self.model_path = message.path
+            elif isinstance(message, Pace):
+                self._paces[node] = (message.steps, message.is_waiting)
+                for name, steps in find_catch_up(self._paces).items():
+                    self.send(Catch(steps), name)
+
+    def _on_closed(self, node: str, attempt: int) -> None:
+        self._broken_at[node] = time.monotonic()
+        super()._on_closed(node, attempt)
+
+    def _introduce(self) -> None:
+        versions = [("driver", {"sparktrain": __version__})]
+        versions += [(name, card["versions"]) for name, card in self._cards.items()]
+        self.differences = rendezvous.find_differences(versions)
+        if self.differences:
+            return
+        addresses = {name: (card["host"], card["port"]) for name, card in self._cards.items()}
+        self.send(Meet(make_cluster(self._plan.nodes, addresses)))
+
+    def find_lost(self, limit_s: float) -> str | None:
+        """A node whose link broke and has not come back for so long."""
+        now = time.monotonic()
+        for name in self.snapshot.lost:
+            if now - self._broken_at.get(name, now) > limit_s:
+                return name
+        return None
+
+
+def find_cause(snapshot: state.Snapshot) -> Failure | None:
+    """The first cause of a cluster's end, as far as it is known."""
+    if snapshot.cause is not None:
+        return snapshot.cause
+    cut = [failure for failure in snapshot.failures if failure.kind == "cut"]
+    if cut:
+        return Failure(cut[0].node, cut[0].host, "lost", cut[0].what, tail=cut[0].tail)
+    return None

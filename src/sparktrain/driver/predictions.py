@@ -1,0 +1,108 @@
+"""cluster.predict(): a lazy DataFrame whose tasks ask the trainers of a cluster."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from sparktrain.agent.asking import AskTask
+from sparktrain.agent.failure import find_failure
+from sparktrain.data.tables import Table, table
+from sparktrain.driver import failures
+from sparktrain.driver.group import Group
+from sparktrain.driver.tables import name_tables, plan_frame
+from sparktrain.driver.tagged import TaggedJob
+from sparktrain.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+TICK_S = 0.1
+CANCEL_WAIT_S = 20.0
+CAUSE_WAIT_S = 8.0
+
+
+def predict(group: Group, data: Any, inputs: Any, outputs: Any) -> DataFrame:
+    """Checks what is asked, finds out what is answered, and makes the DataFrame."""
+    from pyspark.sql.pandas.types import to_arrow_schema
+    from pyspark.sql.types import StructType
+
+    declared = data if isinstance(data, Table) else None
+    frame = declared.frame if declared is not None else data
+    wishes = declared if declared is not None else table(frame, columns=inputs)
+    if declared is not None and inputs is not None:
+        raise ConfigError(
+            problem="predict() got inputs= beside sparktrain.table().",
+            advice="Name the columns in one place: st.table(df, columns=[...]).",
+        )
+    checked = name_tables({"predict": wishes})["predict"]
+    if not isinstance(checked, Table):
+        raise TypeError(type(checked).__name__)
+    asked, columns = plan_frame("predict", checked)
+    if outputs is None:
+        answers = _probe(group, asked, AskTask(group.target, columns, None))
+    elif isinstance(outputs, StructType):
+        answers = outputs
+    else:
+        answers = _parse(outputs)
+    clash = sorted(set(answers.names) & set(frame.columns))
+    if clash:
+        raise ConfigError(
+            problem=f"The answers {', '.join(clash)} have names that the DataFrame has as well.",
+            advice="Answer with a dict of other names, or drop these columns first.",
+        )
+    task = AskTask(group.target, columns, to_arrow_schema(answers))
+    schema = StructType([*frame.schema.fields, *answers.fields])
+    scored: DataFrame = frame.mapInArrow(task, schema)
+    return scored
+
+
+def _parse(outputs: Any) -> Any:
+    from pyspark.sql.types import StructType
+
+    try:
+        return StructType.fromDDL(outputs)
+    except Exception as error:
+        raise ConfigError(
+            problem=f"predict() got outputs={outputs!r}: {error}.",
+            advice="Expected a schema such as 'prediction array<float>'.",
+        ) from error
+
+
+def _probe(group: Group, frame: Any, task: AskTask) -> Any:
+    """Asks about the first row: what comes back tells the columns of the answers."""
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    group.check()
+    tag = f"sparktrain-{group.plan.run_id}-probe"
+    title = f"sparktrain cluster {group.plan.run_id}: what is answered?"
+    job = TaggedJob(
+        group.spark,
+        lambda: frame.limit(1).mapInArrow(task, "schema binary").collect(),
+        tag,
+        title,
+        group.hub.wake,
+    )
+    job.start()
+    try:
+        while not job.is_done():
+            group.hub.wait(TICK_S)
+            group.check()
+    finally:
+        if not job.is_done():
+            job.cancel()
+            job.join(CANCEL_WAIT_S)
+    if job.error is not None:
+        failure = find_failure(str(job.error))
+        if failure is None or failure.kind != "data":
+            group.wait_for_cause(CAUSE_WAIT_S if failure is not None else 0.0)
+        if failure is None:
+            raise job.error
+        raise failures.to_error(failure, group.record, 0) from job.error
+    if not job.value:
+        raise ConfigError(
+            problem="predict() got a DataFrame without rows: what is answered is not known.",
+            advice="Give outputs='prediction array<float>', or what your function answers.",
+        )
+    return from_arrow_schema(pa.ipc.read_schema(pa.py_buffer(bytes(job.value[0].schema))))

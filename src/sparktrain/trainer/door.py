@@ -1,0 +1,128 @@
+"""The Flight server of a trainer: takes rows in, hands requests to the function.
+
+action   bind    where a partition of a feed goes
+action   load    how busy this trainer is
+put      feed    rows of a partition: first the answer how many are here, then the rows
+exchange ask     rows that want an answer, and the answers, in order
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.flight as fl
+
+from sparktrain.data.schema import Column
+from sparktrain.trainer.inbox import Inbox, Item, SupersededError, Ticket
+from sparktrain.trainer.requests import Desk
+from sparktrain.wire.flight import TokenCheck, pack, unpack
+
+
+class _Server(fl.FlightServerBase):  # type: ignore[misc]
+    def __init__(self, location: str, inbox: Inbox, desk: Desk, token: str, **tls: Any) -> None:
+        super().__init__(location, middleware={"token": TokenCheck(token)}, **tls)
+        self._inbox = inbox
+        self._desk = desk
+
+    def do_action(self, _context: Any, action: fl.Action) -> Iterator[bytes]:
+        values = unpack(action.body)
+        if action.type == "bind":
+            node = self._inbox.bind(values["feed"], int(values["partition"]), values["node"])
+            return iter([pack({"node": node})])
+        if action.type == "load":
+            return iter([pack({"load": list(self._inbox.load)})])
+        raise fl.FlightServerError(f"unknown action {action.type!r}")
+
+    def do_put(
+        self,
+        _context: Any,
+        descriptor: fl.FlightDescriptor,
+        reader: fl.MetadataRecordBatchReader,
+        writer: fl.FlightMetadataWriter,
+    ) -> None:
+        values = unpack(descriptor.command)
+        ticket = Ticket(
+            values["feed"], int(values["partition"]), int(values["attempt"]), values["table"]
+        )
+        columns = [Column.from_dict(column) for column in values["columns"]]
+        try:
+            rows = self._inbox.open(ticket, columns)
+            writer.write(pack({"rows": rows, "is_wanted": rows is not None}))
+            if rows is None:
+                return
+            try:
+                is_wanted = self._take_in(ticket, reader, bool(columns))
+            finally:
+                self._inbox.leave()
+            writer.write(pack({"is_wanted": is_wanted}))
+        except SupersededError:
+            message = f"attempt {ticket.attempt} of this task is not the newest one"
+            raise fl.FlightServerError(message) from None
+
+    def _take_in(
+        self, ticket: Ticket, reader: fl.MetadataRecordBatchReader, has_columns: bool
+    ) -> bool:
+        for chunk in reader:
+            batch = chunk.data
+            if has_columns:
+                items = [Item(ticket.feed, batch.num_rows, batch.nbytes, block=batch)]
+            else:
+                items = [
+                    Item(ticket.feed, count, len(rows), pickled=rows)
+                    for rows, count in zip(*map(pa.Array.to_pylist, batch.columns), strict=True)
+                ]
+            for item in items:
+                if not self._inbox.put(ticket, item):
+                    return False
+        return True
+
+    def do_exchange(
+        self,
+        _context: Any,
+        descriptor: fl.FlightDescriptor,
+        reader: fl.MetadataRecordBatchReader,
+        writer: fl.MetadataRecordBatchWriter,
+    ) -> None:
+        values = unpack(descriptor.command)
+        columns = [Column.from_dict(column) for column in values["columns"]]
+        try:
+            self._desk.serve(columns, (chunk.data for chunk in reader), writer)
+        except fl.FlightError:
+            raise
+        except Exception as error:
+            raise fl.FlightServerError(f"{type(error).__name__}: {error}") from error
+
+
+class OpenDoor:
+    """Both ways in: the Unix socket and TCP; use as a context manager.
+
+    Args:
+        job: The door's part of the job: path, host, token, certificate and key.
+    """
+
+    def __init__(self, job: Mapping[str, Any], inbox: Inbox, desk: Desk) -> None:
+        self._servers = []
+        token = str(job["token"])
+        if job["path"]:
+            self._servers.append(_Server(f"grpc+unix://{job['path']}", inbox, desk, token))
+        host = f"[{job['host']}]" if ":" in job["host"] else job["host"]
+        tls = {"tls_certificates": [(job["certificate"], job["key"])]}
+        self._servers.append(_Server(f"grpc+tls://{host}:0", inbox, desk, token, **tls))
+        #: Where other hosts find it.
+        self.port = int(self._servers[-1].port)
+
+    def __enter__(self) -> OpenDoor:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        for server in self._servers:
+            # Waits for calls that are on their way; whoever they wait for is closed already.
+            thread = threading.Thread(target=server.shutdown, daemon=True)
+            thread.start()
+            thread.join(2.0)
+            with contextlib.suppress(Exception):
+                del server
