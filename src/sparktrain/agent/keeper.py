@@ -35,6 +35,7 @@ from sparktrain.wire.client import ControlClient
 from sparktrain.wire.credentials import Credentials
 from sparktrain.wire.flight import Door
 from sparktrain.wire.messages import (
+    Announce,
     Arrived,
     Beat,
     Bye,
@@ -245,7 +246,7 @@ class Keeper:
         elif self._trainer is not None:
             if isinstance(message, Meet):
                 self._trainer.send({"kind": "cluster", "cluster": message.cluster})
-            elif isinstance(message, (Stop, NoMore, Forget, Catch)):
+            elif isinstance(message, (Stop, NoMore, Announce, Forget, Catch)):
                 self._trainer.send(message.to_dict())
 
     def _watch_driver(self) -> None:

@@ -115,7 +115,10 @@ class Feeds:
 
     def _check_columns(self, name: str, columns: tuple[Column, ...]) -> None:
         """Every feed of a table has the columns of the first."""
-        known = self._columns.setdefault(name, columns)
+        if name not in self._columns:
+            self._columns[name] = columns
+            self._group.hub.announce(name, columns)
+        known = self._columns[name]
         if known != columns:
             raise SchemaError(
                 table=name,

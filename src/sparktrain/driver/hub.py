@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from sparktrain.agent import rendezvous
+from sparktrain.data.schema import Column
 from sparktrain.driver import state
 from sparktrain.driver.monitor import Monitor
 from sparktrain.driver.plan import Plan
@@ -15,6 +16,7 @@ from sparktrain.spec import Failure, make_cluster
 from sparktrain.version import __version__
 from sparktrain.wire.flight import Door
 from sparktrain.wire.messages import (
+    Announce,
     Arrived,
     Ask,
     Beat,
@@ -75,6 +77,10 @@ class Hub(Monitor):
 
     def beat(self) -> None:
         self.send(Beat())
+
+    def announce(self, table: str, columns: Sequence[Column]) -> None:
+        """Also nodes that will not get a row of it must know what its rows are."""
+        self.send(Announce(table, [column.to_dict() for column in columns]))
 
     def forget(self, feed: str) -> None:
         """A feed is over."""

@@ -172,6 +172,8 @@ class Context:
         # Keras' default is shuffle=True, and Keras warns that it means nothing for a dataset.
         warnings.filterwarnings("ignore", message="`shuffle=True` was passed")
         if isinstance(source, StreamTable):
+            # A stream has no length; its end is not a shortage.
+            warnings.filterwarnings("ignore", message="Your input ran out of data")
             dataset = make_stream_dataset(source, choice, self.meter)
         else:
             dataset = make_dataset(source, choice, self.meter)

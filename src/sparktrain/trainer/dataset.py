@@ -178,7 +178,8 @@ def make_stream_dataset(table: StreamTable, choice: Choice, meter: FeedMeter) ->
             batches = shuffle_window(batches, choice.window, choice.seed, next(passes))
             batches = cut(batches, choice.batch_size, choice.drop_remainder)
         for batch in batches:
-            meter.add(batch.num_rows, batch.nbytes)
+            if not table.is_look:
+                meter.add(batch.num_rows, batch.nbytes)
             yield _flatten(to_numpy(batch, chosen), wanted)
 
     signature = _signature(chosen, wanted, choice)
@@ -187,10 +188,9 @@ def make_stream_dataset(table: StreamTable, choice: Choice, meter: FeedMeter) ->
     return leave_autotuning_out(dataset.prefetch(2))
 
 
-def to_tensors(block: pa.RecordBatch, columns: Sequence[Column]) -> dict[str, Any]:
-    """The columns of a block as a function gets them: arrays, and ragged tensors."""
-    flat = _flatten(to_numpy(block, columns), set(_names(columns)))
-    return _unflatten(flat, columns)
+def to_tensors(arrays: dict[str, Any], columns: Sequence[Column]) -> dict[str, Any]:
+    """The columns of a block with ragged tensors where lengths vary, or padded ones."""
+    return _unflatten(_flatten(arrays, set(_names(columns))), columns)
 
 
 def _as_it_is(function: Any) -> Any:

@@ -11,6 +11,8 @@ from contextlib import ExitStack
 from typing import Any
 
 from sparktrain.data.rows import to_rows
+from sparktrain.data.schema import Column
+from sparktrain.data.views import to_numpy
 from sparktrain.errors import ConfigError
 from sparktrain.spec import EVALUATOR, NodeSpec, make_tf_config
 from sparktrain.trainer.context import Context
@@ -47,6 +49,9 @@ class Stream:
         if kind == "no_more":
             self.inbox.finish()
             self.desk.close("the cluster is stopping")
+        elif kind == "announce":
+            columns = [Column.from_dict(column) for column in frame["columns"]]
+            self.inbox.announce(str(frame["table"]), columns)
         elif kind == "forget":
             self.inbox.forget(str(frame["feed"]))
         elif kind == "catch" and self.pace is not None:
@@ -113,15 +118,18 @@ class Stream:
         thread.start()
 
     def _serve(self, function: Callable[[Any], Any], batch_size: int) -> None:
-        from sparktrain.trainer.dataset import to_tensors
-
         for piece in self.requests(batch_size):
             if piece.block is None:
                 raise ConfigError(
                     problem="ctx.serve() was asked rows of an RDD.",
                     advice="Give cluster.predict() a DataFrame.",
                 )
-            answer_piece(piece, function(to_tensors(piece.block, piece.columns)))
+            arrays = to_numpy(piece.block, piece.columns)
+            if not all(column.is_dense for column in piece.columns):
+                from sparktrain.trainer.dataset import to_tensors  # needs TensorFlow
+
+                arrays = to_tensors(arrays, piece.columns)
+            answer_piece(piece, function(arrays))
 
     def close(self, why: str) -> None:
         """The function is over: whoever feeds or asks is told so."""

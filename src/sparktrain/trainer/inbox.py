@@ -186,6 +186,12 @@ class Inbox:
 
     # What the driver says.
 
+    def announce(self, table: str, columns: Sequence[Column]) -> None:
+        """Rows of a table will come, here or to other workers."""
+        with self._changed:
+            self._columns.setdefault(table, tuple(columns))
+            self._changed.notify_all()
+
     def forget(self, feed: str) -> None:
         """A feed is over: its ledger is not needed any more."""
         with self._changed:

@@ -101,10 +101,12 @@ class StreamTable:
         #: Rows that were taken and are not in a batch yet, or were only looked at.
         self._held: list[pa.RecordBatch] = []
         self._looked_at: list[pa.RecordBatch] = []
+        #: Whether what is read now will be thrown away, and come again.
+        self.is_look = False
 
     def batches(self, size: int, drop_remainder: bool) -> Iterator[pa.RecordBatch]:
         """The stream from where it is; batches of exactly this many rows, but for the last."""
-        is_look = is_keras_looking()
+        is_look = self.is_look = is_keras_looking()
         with self._lock:
             self._iteration += 1
             iteration = self._iteration

@@ -293,6 +293,21 @@ class Catch(Message):
 
 
 @dataclass(frozen=True)
+class Announce(Message):
+    """From the driver: rows of a table will come, here or elsewhere; these are its columns."""
+
+    table: str
+    columns: list[dict[str, Any]]
+    kind: ClassVar[str] = "announce"
+    checks: ClassVar[Checks] = {
+        "table": _is_text,
+        "columns": lambda value: (
+            isinstance(value, list) and all(isinstance(column, dict) for column in value)
+        ),
+    }
+
+
+@dataclass(frozen=True)
 class Forget(Message):
     """From the driver: a feed is over, and no task of it will come back."""
 
@@ -325,7 +340,21 @@ class Cause(Message):
 
 
 _RUN = (Hello, Joined, Log, Progress, Report, Failed, Fed, Returned, Bye, Stop, End, Leave)
-_CLUSTER = (Arrived, Meet, Beat, Exported, Taken, Enough, Pace, Catch, Forget, NoMore, Ask, Cause)
+_CLUSTER = (
+    Arrived,
+    Meet,
+    Beat,
+    Exported,
+    Taken,
+    Enough,
+    Pace,
+    Catch,
+    Announce,
+    Forget,
+    NoMore,
+    Ask,
+    Cause,
+)
 _KINDS: dict[str, type[Message]] = {cls.kind: cls for cls in (*_RUN, *_CLUSTER)}
 
 
