@@ -26,9 +26,9 @@ check: $(READY)  ## lint, types, layers
 	$(BIN)/lint-imports
 
 test: $(READY) check  ## all tests but the slow ones
-	$(BIN)/pytest -m "not slow" --durations=25
+	$(BIN)/pytest -m "not slow" -n 2 --dist loadfile --durations=25
 
-test-slow: $(READY)  ## the slow tests: other versions of Keras
+test-slow: $(READY)  ## the slow tests: other versions of Keras, and what takes long
 	$(BIN)/pytest -m slow
 
 bench: $(READY)  ## the benchmarks, printed as ratios

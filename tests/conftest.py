@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+import shutil
 import tempfile
 import threading
 import time
@@ -13,6 +15,12 @@ from typing import Any
 
 import psutil
 import pytest
+
+if "PYTEST_XDIST_WORKER" in os.environ:
+    # Tests beside these have temporary folders too, which are no leaks of ours.
+    os.environ["TMPDIR"] = tempfile.tempdir = tempfile.mkdtemp(prefix="st-")
+    os.environ["SPARK_LOCAL_DIRS"] = tempfile.tempdir
+    atexit.register(shutil.rmtree, tempfile.tempdir, ignore_errors=True)
 
 #: Inherited by every process the tests start, so that orphans are found too.
 TAG = "SPARKTRAIN_TEST_SESSION"
@@ -93,7 +101,11 @@ def spark_session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
     os.environ["SPARKTRAIN_RUNS_DIR"] = str(tmp_path_factory.mktemp("runs"))
     session = sparktrain.session()
-    session.range(2).collect()  # pyspark opens its callback port with the first job
+    session.range(2).collect()  # pyspark opens its accumulators' port with the first job
+    # Its other one, for foreachBatch, is opened when first needed and stays as well.
+    from pyspark.java_gateway import ensure_callback_server_started
+
+    ensure_callback_server_started(session.sparkContext._gateway)
     _SPARK_PORTS.update(_find_listeners())
     yield session
     session.stop()

@@ -140,3 +140,72 @@ def coordinate(ctx: Any) -> None:
     coordinator.join()
     values = [float(loss.fetch()) for loss in losses]
     ctx.report(first=values[0], last=values[-1], steps=len(values))
+
+
+def fit_legacy(ctx: Any) -> None:
+    """tf_keras' own fit under parameter servers; only the chief runs it."""
+    import tensorflow as tf
+    import tf_keras
+
+    def make_dataset(context: Any) -> Any:
+        x = tf.random.stateless_uniform((64, 2), (1, 2))
+        y = tf.reduce_sum(x, axis=1, keepdims=True)
+        return tf.data.Dataset.from_tensor_slices((x, y)).repeat().batch(16)
+
+    with ctx.strategy.scope():
+        model = tf_keras.Sequential([tf_keras.layers.Dense(1, input_shape=(2,))])
+        model.compile(optimizer=tf_keras.optimizers.SGD(0.1), loss="mse")
+    creator = tf_keras.utils.experimental.DatasetCreator(make_dataset)
+    history = model.fit(creator, epochs=3, steps_per_epoch=8, verbose=0)
+    ctx.report(first=history.history["loss"][0], last=history.history["loss"][-1])
+
+
+def _make_batches(ctx: Any) -> Any:
+    if ctx.args == "sync":  # every worker must take the same number of steps
+        numbers = np.arange(50) % 5
+        for _ in range(30):
+            xs = np.stack([numbers, np.ones(50)], 1).astype(np.float32)
+            yield xs, (2 * numbers + 1).astype(np.float32)
+        return
+    batch: list[Any] = []
+    for row in ctx.rows():
+        batch.append(row)
+        if len(batch) == 50:
+            yield np.stack([one["x"] for one in batch]), np.array([one["y"] for one in batch])
+            batch.clear()
+
+
+def train_between_graphs(ctx: Any) -> None:
+    """A program of TensorFlow 1: a server on every node, variables on the ps."""
+    import tensorflow.compat.v1 as tf
+
+    tf.disable_eager_execution()
+    cluster = tf.train.ClusterSpec(ctx.cluster_spec)
+    server = tf.train.Server(cluster, job_name=ctx.role, task_index=ctx.index)
+    if ctx.role == "ps":
+        print("cuda:", os.environ.get("CUDA_VISIBLE_DEVICES"), flush=True)
+        server.join()
+    device = f"/job:{ctx.role}/task:{ctx.index}"
+    with tf.device(tf.train.replica_device_setter(worker_device=device, cluster=cluster)):
+        x = tf.placeholder(tf.float32, (None, 2))
+        y = tf.placeholder(tf.float32, (None,))
+        weights = tf.get_variable("weights", (2, 1), initializer=tf.zeros_initializer())
+        loss = tf.reduce_mean((tf.squeeze(tf.matmul(x, weights), 1) - y) ** 2)
+        step = tf.train.get_or_create_global_step()
+        optimizer = tf.train.GradientDescentOptimizer(0.02)
+        hooks = []
+        if ctx.args == "sync":
+            workers = ctx.num_workers
+            optimizer = tf.train.SyncReplicasOptimizer(optimizer, workers, workers)
+            hooks = [optimizer.make_session_run_hook(ctx.is_chief)]
+        minimize = optimizer.minimize(loss, global_step=step)
+    values = []
+    with tf.train.MonitoredTrainingSession(
+        master=server.target, is_chief=ctx.is_chief, hooks=hooks
+    ) as session:
+        for xs, ys in _make_batches(ctx):
+            got = session.run([loss, minimize, step], {x: xs, y: ys})
+            values.append(got[0])
+            steps = int(got[2])
+    (Path(ctx.run_dir) / f"weights-on-{ctx.role}-{ctx.index}").write_text(str(weights.device))
+    ctx.report(first=values[0], last=values[-1], steps=steps)

@@ -9,6 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 COMMAND = Path(sys.executable).with_name("sparktrain")
 ROOT = Path(__file__).parents[2]
 
@@ -60,6 +62,7 @@ def test_doctor(tmp_path: Path) -> None:
     assert "2 task slots" in answer.stdout and sys.executable in answer.stdout
 
 
+@pytest.mark.slow
 def test_doctor_says_what_to_do(tmp_path: Path) -> None:
     """A Python on the executors that has nothing installed."""
     bare = tmp_path / "bare"

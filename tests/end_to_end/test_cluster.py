@@ -185,17 +185,17 @@ def test_bad_wishes_are_refused(spark: Any) -> None:
 
 @pytest.mark.parametrize("num_partitions", [1, 5])
 def test_keras_fits_on_uneven_feeds(spark: Any, num_partitions: int) -> None:
-    frame = spark.range(0, 1003, 1, num_partitions).selectExpr(
-        "array(cast(id % 7 as float), 1.0f) as x", "cast(id % 7 as float) as y"
-    )
+    def make_frame(rows: int) -> Any:
+        return spark.range(0, rows, 1, num_partitions).selectExpr(
+            "array(cast(id % 7 as float), 1.0f) as x", "cast(id % 7 as float) as y"
+        )
+
     with st.cluster(
         cluster_cases.fit, num_workers=2, spark=spark, args={"batch_size": 64}, progress=False
     ) as cluster:
-        cluster.feed(frame, epochs=2)
-        cluster.feed(frame.limit(5))
-    total = 2 * sum(row.y for row in frame.collect()) + sum(
-        row.y for row in frame.limit(5).collect()
-    )
+        cluster.feed(make_frame(1003), epochs=2)
+        cluster.feed(make_frame(5))
+    total = 2 * sum(number % 7 for number in range(1003)) + sum(range(5))
     assert cluster.metrics[0]["rows"] == 2 * 1003 + 5
     assert cluster.metrics[0]["total"] == total
     weights = [np.load(path) for path in sorted(Path(cluster.run_dir).glob("weights-*.npy"))]

@@ -221,6 +221,7 @@ def test_a_full_disk_under_the_spill(spark: Any, tmp_path: Path) -> None:
         subprocess.run(["umount", str(tmp_path)], check=True)
 
 
+@pytest.mark.slow
 def test_a_run_that_waits_for_its_input_says_so(
     spark: Any,
     tmp_path: Path,

@@ -193,6 +193,7 @@ def test_connection_that_an_earlier_task_left_open(spark: Any, tmp_path: Path) -
         listener.close()
 
 
+@pytest.mark.slow
 def test_time_out_without_any_link(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

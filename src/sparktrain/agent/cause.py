@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 import threading
+import time
 
 from sparktrain.spec import ControlAddress
 from sparktrain.wire.client import ControlClient
@@ -11,6 +12,8 @@ from sparktrain.wire.messages import Ask, Cause, Hello, Message
 
 #: The driver itself may need a moment to know.
 WAIT_S = 6.0
+CONNECT_S = 1.5
+TICK_S = 0.1
 
 
 def ask_for_cause(address: ControlAddress | None, run_id: str) -> str | None:
@@ -29,5 +32,10 @@ def ask_for_cause(address: ControlAddress | None, run_id: str) -> str | None:
     hello = Hello(node=name, run_id=run_id, attempt=0, token=address.token)
     with ControlClient(address, hello, on_command, kept_lines=1) as client:
         client.send(Ask())
-        answered.wait(WAIT_S)
+        until = time.monotonic() + WAIT_S
+        unlinked_until = time.monotonic() + CONNECT_S
+        while not answered.wait(TICK_S) and time.monotonic() < until:
+            # A driver that is not there any more will not answer.
+            if not client.is_linked and time.monotonic() > unlinked_until:
+                break
     return found[0] if found and found[0] else None

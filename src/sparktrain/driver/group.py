@@ -19,6 +19,7 @@ from sparktrain.driver.record import RunRecord
 from sparktrain.driver.tagged import TaggedJob
 from sparktrain.errors import LaunchError, SparktrainError
 from sparktrain.spec import Failure, NodeSpec
+from sparktrain.wire.messages import End
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -52,6 +53,8 @@ class Group:
         self._error: SparktrainError | None = None
         self._echo_since: float | None = None
         self._beaten = 0.0
+        #: Since when all functions that train are over.
+        self._over_since: float | None = None
         self._is_over = False
         self._has_left = False
         self._thread = threading.Thread(target=self._watch, name="sparktrain-group", daemon=True)
@@ -254,9 +257,15 @@ class Group:
         if not all(self._status(node.name) in over for node in trains):
             return
         names = {node.name for node in trains}
+        now = time.monotonic()
+        self._over_since = self._over_since or now
         for name, known in snapshot.nodes.items():
-            if name not in names and known.status == "running":
-                self.hub.ask_to_stop(name)
+            if name in names or known.status != "running":
+                continue
+            self.hub.ask_to_stop(name)
+            # A server of TensorFlow 1 is joined for ever.
+            if name.startswith("ps:") and now - self._over_since > self.plan.settings.stop_grace_s:
+                self.hub.send(End("the workers are done", may_restart=False), name)
         statuses = [
             known.status
             for name, known in snapshot.nodes.items()

@@ -138,7 +138,9 @@ def pick_cause(snapshot: Snapshot, reported: Failure | None, spark_error: str) -
     if reported is not None and not reported.is_echo:
         return reported
     if is_lost_executor(spark_error):
-        name = next(iter(snapshot.gone), "a node")
+        # One that is lost before it had a link is the only one that never said a word.
+        silent = [node.name for node in snapshot.nodes.values() if node.status == "waiting"]
+        name = next(iter([*snapshot.gone, *(silent if len(silent) == 1 else [])]), "a node")
         known = snapshot.nodes.get(name)
         return Failure(
             node=name,
