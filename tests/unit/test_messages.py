@@ -14,23 +14,38 @@ from sparktrain.spec import Failure
 from sparktrain.wire import frames, messages
 from sparktrain.wire.messages import (
     PROTOCOL,
+    Announce,
+    Arrived,
+    Ask,
+    Beat,
     Bye,
+    Catch,
+    Cause,
     End,
+    Enough,
+    Exported,
     Failed,
     Fed,
+    Forget,
     Hello,
     Joined,
     Leave,
     Log,
+    Meet,
     Message,
+    NoMore,
+    Pace,
     Progress,
     Report,
     Returned,
     Stop,
+    Taken,
     from_dict,
 )
 
 FAILURE = {**Failure("worker:0", "h", "exit", "ended").to_dict(), "tail": ["a"]}
+DOOR = {"node": "chief:0", "host": "h", "port": 2, "path": "/tmp/d", "certificate": "pem"}
+CARD = {"node": "chief:0", "host": "h", "port": 1, "versions": {"numpy": "2"}, "door": DOOR}
 SAMPLES: list[Message] = [
     Hello(node="worker:0", run_id="r1", attempt=0, token="t"),
     Joined(host="h", pid=12),
@@ -45,6 +60,19 @@ SAMPLES: list[Message] = [
     Stop(),
     Leave(),
     End(reason="another node failed", may_restart=True),
+    Arrived(card=CARD),
+    Meet(cluster={"chief": ["h:1"]}),
+    Beat(),
+    Exported(path="/p"),
+    Taken(feed="f.0", rows=3),
+    Enough(),
+    Pace(steps=3, is_waiting=True),
+    Catch(steps=4),
+    Announce(table="train", columns=[{"name": "x"}]),
+    Forget(feed="f.0"),
+    NoMore(),
+    Ask(),
+    Cause(text="it failed"),
 ]
 KINDS = sorted(messages._KINDS)
 
@@ -140,6 +168,23 @@ WRONG: dict[str, list[tuple[str, Any]]] = {
         ("failure", {key: value for key, value in FAILURE.items() if key != "host"}),
     ],
     "end": [("reason", None), ("reason", 3), ("may_restart", 1)],
+    "arrived": [
+        ("card", None),
+        ("card", {**CARD, "host": 1}),
+        ("card", {**CARD, "port": "1"}),
+        ("card", {**CARD, "versions": {"numpy": 2}}),
+        ("card", {**CARD, "versions": None}),
+        ("card", {**CARD, "door": None}),
+        *(("card", {**CARD, "door": {**DOOR, name: None}}) for name in DOOR),
+    ],
+    "meet": [("cluster", None), ("cluster", {"chief": "h:1"})],
+    "export": [("path", 1)],
+    "taken": [("feed", 1), ("rows", -1)],
+    "pace": [("steps", 1.5), ("is_waiting", 1)],
+    "catch": [("steps", "1")],
+    "announce": [("table", 1), ("columns", {}), ("columns", ["x"])],
+    "forget": [("feed", None)],
+    "cause": [("text", None)],
 }
 
 

@@ -211,7 +211,7 @@ def test_a_plan_has_what_was_asked(tmp_path: Path) -> None:
         {"settings": {"nosuch": 1}},
         {"args": threading.Lock()},
     ],
-    ids=str,
+    ids=lambda wish: str(wish).partition(" object at")[0],
 )
 def test_a_plan_that_cannot_run_is_a_config_error(changes: dict[str, Any]) -> None:
     with pytest.raises(ConfigError):

@@ -10,11 +10,9 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from sparktrain.agent.rendezvous import (
-    NodeCard,
     find_differences,
     find_versions,
     make_card,
-    make_cluster,
     meet,
     reserve_port,
 )
@@ -47,10 +45,6 @@ class Seat:
 
     def allGather(self, message: str = "") -> list[str]:  # noqa: N802 (Spark's name)
         return self._meeting.gather(self._position, message)
-
-
-def make_cards(*hosts: str) -> list[NodeCard]:
-    return [NodeCard(f"n:{i}", host, 4000 + i, "py", {}, True) for i, host in enumerate(hosts)]
 
 
 def test_all_nodes_get_all_cards_in_the_order_of_the_nodes() -> None:
@@ -105,25 +99,6 @@ def test_what_a_node_does_not_tell_is_no_difference() -> None:
     assert find_differences([driver, ("chief:0", {"sparktrain": "2"})]) == {
         "sparktrain": {"1": ("driver",), "2": ("chief:0",)}
     }
-
-
-def test_the_cluster_has_addresses_by_role_and_index() -> None:
-    cards = make_cards("a", "b", "c", "d")
-    assert make_cluster(make_nodes(3, evaluator=True), cards) == {
-        "chief": ["a:4000"],
-        "worker": ["b:4001", "c:4002"],
-        "evaluator": ["d:4003"],
-    }
-
-
-def test_ipv6_addresses_are_put_in_brackets() -> None:
-    cluster = make_cluster(make_nodes(2), make_cards("fe80::1", "10.0.0.1"))
-    assert cluster == {"chief": ["[fe80::1]:4000"], "worker": ["10.0.0.1:4001"]}
-
-
-def test_a_missing_card_is_noticed() -> None:
-    with pytest.raises(ValueError, match="shorter"):
-        make_cluster(make_nodes(2), make_cards("a"))
 
 
 @pytest.fixture

@@ -22,6 +22,7 @@ VALUES: dict[str, tuple[tuple[Any, Any], tuple[str, Any], tuple[str, Any]]] = {
     "slot_wait_s": ((1, 1.0), ("2.5", 2.5), ("3", 3.0)),
     "restart_wait_s": ((1.5, 1.5), ("2", 2.0), ("3", 3.0)),
     "launch_timeout_s": ((1.0, 1.0), ("2", 2.0), ("3", 3.0)),
+    "driver_timeout_s": ((1.0, 1.0), ("2", 2.0), ("3", 3.0)),
     "stop_grace_s": ((0, 0.0), ("0.5", 0.5), ("3", 3.0)),
     "spill_dir": (("/a", "/a"), ("/b", "/b"), ("/c", "/c")),
     "control_port": ((4001, 4001), ("4002", 4002), ("4003", 4003)),
@@ -149,3 +150,10 @@ def test_table_has_a_row_with_a_meaning_for_every_setting() -> None:
     rows = [line.split(" | ") for line in to_markdown().splitlines() if line.startswith("| `")]
     assert [row[0] for row in rows] == [f"| `{name}`" for name in NAMES]
     assert all(len(row) == 5 and len(row[4]) > 20 for row in rows)
+
+
+def test_the_driver_timeout_has_a_second_name() -> None:
+    conf = {"spark.sparktrain.driverTimeout": "7"}
+    assert resolve({}, conf.get, {}).driver_timeout_s == 7.0
+    conf["spark.sparktrain.driverTimeoutS"] = "8"
+    assert resolve({}, conf.get, {}).driver_timeout_s == 8.0

@@ -14,6 +14,7 @@ from sparktrain.spec import (
     NodeResult,
     NodeSpec,
     RunSpec,
+    make_cluster,
     make_nodes,
     make_tf_config,
 )
@@ -124,3 +125,36 @@ def test_failure_takes_fewer_and_more_fields_than_it_has() -> None:
 
 def test_node_result_has_the_nodes_name() -> None:
     assert NodeResult("worker", 2, "h", 1.5, exit=0).name == "worker:2"
+
+
+def test_the_cluster_has_addresses_by_role_and_index() -> None:
+    nodes = make_nodes(3, evaluator=True, num_ps=1)
+    addresses = {node.name: (f"h{i}", 4000 + i) for i, node in enumerate(nodes)}
+    assert make_cluster(nodes, addresses) == {
+        "chief": ["h0:4000"],
+        "worker": ["h1:4001", "h2:4002"],
+        "evaluator": ["h3:4003"],
+        "ps": ["h4:4004"],
+    }
+
+
+def test_ipv6_addresses_are_put_in_brackets() -> None:
+    addresses = {"chief:0": ("fe80::1", 4000), "worker:0": ("10.0.0.1", 4001)}
+    cluster = make_cluster(make_nodes(2), addresses)
+    assert cluster == {"chief": ["[fe80::1]:4000"], "worker": ["10.0.0.1:4001"]}
+
+
+def test_a_missing_address_is_noticed() -> None:
+    with pytest.raises(KeyError, match="worker:0"):
+        make_cluster(make_nodes(2), {"chief:0": ("a", 1)})
+
+
+def test_nodes_without_a_chief() -> None:
+    nodes = make_nodes(2, num_ps=1, chief=None)
+    assert [(node.name, node.rank) for node in nodes] == [
+        ("worker:0", 0),
+        ("worker:1", 1),
+        ("ps:0", None),
+    ]
+    master = make_nodes(2, chief="master")
+    assert [(node.name, node.rank) for node in master] == [("master:0", 0), ("worker:0", 1)]

@@ -48,6 +48,20 @@ def _is_differences(value: object) -> bool:
     )
 
 
+def _is_card(value: object) -> bool:
+    """As the driver uses it: where the node is, what it runs, and its door."""
+    if not isinstance(value, dict) or not _is_text(value.get("host")):
+        return False
+    versions, door = value.get("versions"), value.get("door")
+    if not isinstance(versions, dict) or not isinstance(door, dict):
+        return False
+    texts = [*versions.values(), *(door.get(name) for name in ("node", "host", "path"))]
+    texts.append(door.get("certificate"))
+    return (
+        all(map(_is_text, texts)) and _is_count(value.get("port")) and _is_count(door.get("port"))
+    )
+
+
 def _maybe(check: Callable[[object], bool]) -> Callable[[object], bool]:
     return lambda value: value is None or check(value)
 
@@ -223,7 +237,7 @@ class Arrived(Message):
 
     card: dict[str, Any]
     kind: ClassVar[str] = "arrived"
-    checks: ClassVar[Checks] = {"card": lambda value: isinstance(value, dict)}
+    checks: ClassVar[Checks] = {"card": _is_card}
 
 
 @dataclass(frozen=True)
