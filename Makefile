@@ -13,7 +13,7 @@ help:  ## this list
 $(READY): requirements.lock pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --no-deps -r requirements.lock
-	$(BIN)/pip install --quiet --no-deps --editable .
+	$(BIN)/pip install --quiet --no-deps --editable . --editable ./dropin
 	touch $(READY)
 
 demo: $(READY)  ## train on real handwritten digits with two workers

@@ -7,9 +7,12 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from sparktrain.spec import CHIEF, PS
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from sparktrain.agent.feeding import Target
     from sparktrain.driver.feeds import FeedResult
     from sparktrain.driver.group import Group
     from sparktrain.driver.state import NodeState, Snapshot
@@ -50,6 +53,7 @@ class Cluster:
         epochs: int = 1,
         name: str = "train",
         timeout_s: float | None = None,
+        idle_timeout_s: float | None = None,
         checkpoint: str | os.PathLike[str] | None = None,
         trigger: Mapping[str, Any] | None = None,
     ) -> FeedResult | StreamFeed:
@@ -61,6 +65,7 @@ class Cluster:
             epochs: How often all rows are fed. Defaults to 1.
             name: The table, as ctx.dataset() calls it. Defaults to "train".
             timeout_s: How long it may take. Defaults to None, no limit.
+            idle_timeout_s: How long no row may be taken. Defaults to None, no limit.
             checkpoint: For a stream: where Spark keeps its offsets. Defaults to a folder in the
                 run directory.
             trigger: For a stream: arguments of its trigger(), such as {"availableNow": True}.
@@ -68,18 +73,18 @@ class Cluster:
         Raises:
             ConfigError, SchemaError: It cannot be fed; nothing was started.
             TrainingError: A node failed: the first cause.
-            TimeoutError: timeout_s is over.
+            TimeoutError: timeout_s or idle_timeout_s is over.
         """
         from sparktrain.driver.plan import check_feed
         from sparktrain.driver.streams import StreamFeed
 
         self._check_open("feed")
-        check_feed(epochs, name, timeout_s)
+        check_feed(epochs, name, timeout_s, idle_timeout_s)
         if getattr(data, "isStreaming", False):
             stream = StreamFeed(self._group, self._feeds, data, name, checkpoint, trigger)
             self._streams.append(stream)
             return stream
-        return self._feeds.feed(data, epochs, name, timeout_s)
+        return self._feeds.feed(data, epochs, name, timeout_s, idle_timeout_s)
 
     def predict(self, data: Any, *, inputs: Any = None, outputs: Any = None) -> DataFrame:
         """A lazy DataFrame: all columns, and what ctx.serve() answers, row for row.
@@ -94,6 +99,20 @@ class Cluster:
 
         self._check_open("predict")
         return predict(self._group, data, inputs, outputs)
+
+    @property
+    def target(self) -> Target:
+        """Where tasks find the trainers; for layers above this one."""
+        return self._group.target
+
+    @property
+    def has_enough(self) -> bool:
+        """Whether some function wants no more rows."""
+        return self._group.has_enough()
+
+    def describe_nodes(self) -> list[dict[str, Any]]:
+        """Each node's card: name, host, port, versions."""
+        return self._group.hub.describe()
 
     @property
     def nodes(self) -> tuple[NodeState, ...]:
@@ -117,7 +136,8 @@ class Cluster:
     @property
     def tensorboard_url(self) -> str | None:
         """Where TensorBoard is; None if it was not asked for."""
-        return None
+        board = self._group.tensorboard
+        return board.url if board is not None else None
 
     def wait(self, timeout_s: float | None = None) -> None:
         """Waits until every function has returned by itself; raises the first cause if one fails.
@@ -198,6 +218,8 @@ def cluster(
     spark: SparkSession | None = None,
     run_dir: str | os.PathLike[str] | None = None,
     env: Mapping[str, str] | None = None,
+    ps_on_driver: bool = False,
+    tensorboard: bool | str = False,
     **settings: Any,
 ) -> Cluster:
     """Starts nodes that outlive their Spark tasks, and are fed by jobs and streams.
@@ -221,12 +243,48 @@ def cluster(
         spark: A SparkSession. Defaults to the active one, else to the embedded one.
         run_dir: Where everything of this cluster is written. Defaults to a new folder.
         env: Environment variables for the nodes, set before TensorFlow is loaded.
+        ps_on_driver: Whether parameter servers, if they are small, run beside the driver.
+        tensorboard: Whether TensorBoard runs beside the driver as long as the cluster does; the
+            path of what it shows, if that is not ctx.log_dir. Defaults to False.
         **settings: See docs/settings.md.
 
     Raises:
         ConfigError: Something asked for cannot be; nothing was started.
         LaunchError: The nodes did not come up.
     """
+    return open_cluster(
+        train_fn,
+        num_workers=num_workers,
+        num_ps=num_ps,
+        evaluator=evaluator,
+        args=args,
+        data=data,
+        spark=spark,
+        run_dir=run_dir,
+        env=env,
+        ps_on_driver=ps_on_driver,
+        tensorboard=tensorboard,
+        settings=settings,
+    )
+
+
+def open_cluster(
+    train_fn: Callable[..., Any],
+    *,
+    num_workers: int,
+    num_ps: int = 0,
+    evaluator: bool = False,
+    args: Any = None,
+    data: Any = None,
+    spark: SparkSession | None = None,
+    run_dir: str | os.PathLike[str] | None = None,
+    env: Mapping[str, str] | None = None,
+    ps_on_driver: bool = False,
+    tensorboard: bool | str = False,
+    settings: Mapping[str, Any],
+    chief: str | None = CHIEF,
+) -> Cluster:
+    """As cluster(); for layers above this one, also with another name for the chief, or none."""
     from sparktrain.driver.group import Group
     from sparktrain.driver.plan import check_numbers, make_cluster_plan
     from sparktrain.training import find_session
@@ -244,8 +302,12 @@ def cluster(
         run_dir=run_dir,
         env=env,
         settings=settings,
+        chief=chief,
     )
+    own = tuple(node for node in plan.nodes if ps_on_driver and node.role == PS)
+    num_tasks = min(num_tasks, len(plan.nodes) - len(own))
     is_served = num_ps > 0 and plan.settings.distribution == "auto"
-    group = Group(session, plan, num_tasks, is_served)
+    shown = str(plan.run_dir / "tensorboard") if tensorboard is True else tensorboard or None
+    group = Group(session, plan, num_tasks, is_served, own, shown)
     group.start()
     return Cluster(group)

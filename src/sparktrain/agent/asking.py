@@ -13,7 +13,6 @@ import pyarrow.flight as fl
 
 from sparktrain.agent.failure import NodeFailureError
 from sparktrain.agent.feeding import (
-    PICKLED,
     PIECE_BYTES,
     Target,
     choose,
@@ -23,6 +22,7 @@ from sparktrain.agent.feeding import (
 )
 from sparktrain.data.arrow import dense_bytes, make_block, stored_schema
 from sparktrain.data.faults import BadRowError, Place
+from sparktrain.data.rows import PICKLED
 from sparktrain.data.schema import Column
 from sparktrain.spec import Failure
 from sparktrain.wire.flight import connect, pack

@@ -11,6 +11,7 @@ import contextlib
 import io
 import itertools
 import pickle
+import threading
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -24,6 +25,7 @@ from sparktrain.agent.failure import NodeFailureError
 from sparktrain.data.arrow import dense_bytes, make_block, stored_schema
 from sparktrain.data.faults import BadRowError, Place
 from sparktrain.data.fed_row import FedRow
+from sparktrain.data.rows import PICKLED
 from sparktrain.data.schema import Column
 from sparktrain.spec import ControlAddress, Failure
 from sparktrain.wire.flight import CONNECT_TIMEOUT_S, Door, connect, pack, unpack
@@ -37,8 +39,6 @@ FIRST_ROWS = 32
 MAX_ROWS = 4096
 #: Trainers whose load is looked at before one is chosen.
 MAX_LOOKED_AT = 4
-#: The columns of pickled rows.
-PICKLED = pa.schema([("rows", pa.large_binary()), ("count", pa.int64())])
 
 
 @dataclass(frozen=True)
@@ -95,27 +95,25 @@ class FeedTask:
             with client:
                 descriptor = fl.FlightDescriptor.for_command(pack(command))
                 writer, reader = client.do_put(descriptor, schema, options)
-                begun = unpack(reader.read())
+                begun = _read(writer, reader)
                 if not begun["is_wanted"]:
                     writer.close()
                     yield door.node, 0, False
                     return
                 # Rows that an earlier attempt brought are counted, not brought again.
                 rows = begun["rows"]
-                try:
+                with LastWord(reader) as last:
                     for piece, count in pieces(begun["rows"]):
+                        if last.is_said:  # no more are wanted, or the trainer is gone
+                            break
                         writer.write_batch(piece)
                         rows += count
                     writer.done_writing()
-                    is_wanted = bool(unpack(reader.read())["is_wanted"])
-                except fl.FlightError:
-                    # A trainer that wants no more ends the call in the middle of a row.
-                    if (last := _read_last(reader)) is None or last["is_wanted"]:
-                        raise
-                    is_wanted = False
-                with contextlib.suppress(fl.FlightError, pa.ArrowException):
-                    writer.close()
-                yield door.node, rows, is_wanted
+                said = last.said
+                writer.close()
+                if said is None:
+                    raise fl.FlightServerError("the trainer ended the call without a word")
+                yield door.node, rows, bool(unpack(said)["is_wanted"])
 
     def _blocks(
         self, batches: Iterable[pa.RecordBatch], skip: int
@@ -194,11 +192,37 @@ def lost_trainer(target: Target, node: str) -> Iterator[None]:
         ) from error
 
 
-def _read_last(reader: Any) -> dict[str, Any] | None:
-    with contextlib.suppress(Exception):
-        last = reader.read()
-        return unpack(last) if last is not None else None
-    return None
+def _read(writer: Any, reader: Any) -> dict[str, Any]:
+    """What the trainer says; of a call that failed, its error."""
+    said = reader.read()
+    if said is None:
+        writer.close()  # raises it
+        raise fl.FlightServerError("the trainer ended the call without a word")
+    return unpack(said)
+
+
+class LastWord:
+    """Hears, while rows are written, what the trainer says at the end. Use as a context manager."""
+
+    def __init__(self, reader: Any) -> None:
+        self._reader = reader
+        self._thread = threading.Thread(target=self._hear, name="sparktrain-answer", daemon=True)
+        self.is_said = False
+        self.said: Any = None
+
+    def __enter__(self) -> LastWord:
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: Any, *exc: object) -> None:
+        # After an error of our own nobody ends the call, which the caller does behind this.
+        if kind is None:
+            self._thread.join()
+
+    def _hear(self) -> None:
+        with contextlib.suppress(Exception):
+            self.said = self._reader.read()
+        self.is_said = True
 
 
 def pickle_rows(rows: Iterable[Any], skip: int) -> Iterator[tuple[pa.RecordBatch, int]]:

@@ -180,10 +180,10 @@ class Keeper:
                 self._may_leave.wait()
                 if self._ended is None:
                     trainer.exit()
+                self._link.send(Bye())
             else:
                 self._link.send(Failed(failure=failure.to_dict()))
             self._over.set()
-            self._link.send(Bye())
         return 0
 
     def _make_door(self, folder: Path, certificate: str) -> Door:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from sparktrain.agent.executor import find_executor, find_start
 from sparktrain.agent.keeper import KeeperSpec, start_keeper
-from sparktrain.spec import RunSpec
+from sparktrain.spec import NodeSpec, RunSpec
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -22,6 +22,8 @@ class StartTask:
     """The callable given to mapInArrow, in a barrier stage: all tasks run at once, spread out."""
 
     spec: RunSpec
+    #: The nodes to start; others are started elsewhere.
+    nodes: tuple[NodeSpec, ...]
     num_tasks: int
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -37,7 +39,7 @@ class StartTask:
         pid = find_executor()
         problem = ""
         try:
-            for node in self.spec.nodes[index :: self.num_tasks]:
+            for node in self.nodes[index :: self.num_tasks]:
                 start_keeper(KeeperSpec(self.spec, node, host, pid, find_start(pid)))
         except Exception as error:
             # Not raised: Spark would try the whole stage again, and start every node twice.

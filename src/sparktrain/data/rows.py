@@ -10,6 +10,9 @@ import pyarrow as pa
 from sparktrain.data.schema import Column
 from sparktrain.data.views import Ragged, to_numpy
 
+#: The columns of rows that Python pickled: some of them together, and how many.
+PICKLED = pa.schema([("rows", pa.large_binary()), ("count", pa.int64())])
+
 
 def to_rows(block: pa.RecordBatch, columns: Sequence[Column]) -> Iterator[dict[str, Any]]:
     """Each row as a dict: numbers and text as they are, arrays as numpy arrays."""

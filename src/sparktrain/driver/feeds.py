@@ -50,11 +50,18 @@ class Feeds:
         #: The columns of each table, once it was fed.
         self._columns: dict[str, tuple[Column, ...]] = {}
 
-    def feed(self, data: Any, epochs: int, name: str, timeout_s: float | None) -> FeedResult:
+    def feed(
+        self,
+        data: Any,
+        epochs: int,
+        name: str,
+        timeout_s: float | None,
+        idle_timeout_s: float | None = None,
+    ) -> FeedResult:
         """Feeds a DataFrame or an RDD; returns when all its rows are taken."""
         feed = secrets.token_hex(8)
         started = time.monotonic()
-        deadline = None if timeout_s is None else started + timeout_s
+        limit = _Limit(self._group, timeout_s, idle_timeout_s)
         if _is_rdd(data):
             run = self._plan_rows(data, name)
             kept = None
@@ -75,7 +82,7 @@ class Feeds:
         was_stopped = False
         try:
             for epoch in range(epochs):
-                was_stopped = self._feed_once(run, f"{feed}.{epoch}", by_node, deadline)
+                was_stopped = self._feed_once(run, f"{feed}.{epoch}", by_node, limit)
                 if was_stopped:
                     break
         finally:
@@ -92,7 +99,7 @@ class Feeds:
         selected, columns = plan_frame(name, table, self._columns.get(name))
         self._check_columns(name, columns)
         run = self._plan_frame(selected, columns, name)
-        return self._feed_once(run, feed, {}, None)
+        return self._feed_once(run, feed, {}, _Limit(self._group))
 
     def _plan_frame(
         self, frame: Any, columns: tuple[Column, ...], name: str
@@ -133,7 +140,7 @@ class Feeds:
         run: Callable[[str], list[tuple[str, int, bool]]],
         feed: str,
         by_node: dict[str, int],
-        deadline: float | None,
+        limit: _Limit,
     ) -> bool:
         """One pass over the rows; whether a function wanted no more."""
         group = self._group
@@ -145,9 +152,9 @@ class Feeds:
         job = TaggedJob(group.spark, lambda: run(feed), tag, title, group.hub.wake)
         job.start()
         try:
-            was_stopped = self._watch(job, deadline)
+            was_stopped = self._watch(job, limit)
             if not was_stopped:
-                was_stopped = self._wait_until_taken(feed, job.value, deadline)
+                was_stopped = self._wait_until_taken(feed, job.value, limit)
         finally:
             if not job.is_done():
                 job.cancel()
@@ -158,7 +165,7 @@ class Feeds:
             group.hub.forget(feed)
         return was_stopped
 
-    def _watch(self, job: TaggedJob, deadline: float | None) -> bool:
+    def _watch(self, job: TaggedJob, limit: _Limit) -> bool:
         """Returns when the job is over; whether because a function wanted no more."""
         group = self._group
         while not job.is_done():
@@ -166,7 +173,7 @@ class Feeds:
             group.check()
             if group.has_enough():
                 return True
-            _check_time(deadline)
+            limit.check()
         if job.error is not None:
             if group.has_enough():
                 return True
@@ -181,7 +188,7 @@ class Feeds:
         return not all(is_wanted for _, _, is_wanted in job.value)
 
     def _wait_until_taken(
-        self, feed: str, came: list[tuple[str, int, bool]], deadline: float | None
+        self, feed: str, came: list[tuple[str, int, bool]], limit: _Limit
     ) -> bool:
         group = self._group
         missing: dict[str, int] = {}
@@ -194,15 +201,36 @@ class Feeds:
             group.check()
             if group.has_enough():
                 return True
-            _check_time(deadline)
+            limit.check()
             group.hub.wait(TICK_S)
 
 
-def _check_time(deadline: float | None) -> None:
-    if deadline is not None and time.monotonic() > deadline:
-        raise TimeoutError(
-            "The rows were not taken within timeout_s. The functions of the cluster may be busy,"
-            " or not ask for rows: their last lines are in the run directory."
+class _Limit:
+    """How long a feed may take: in all, and without any row being taken."""
+
+    def __init__(
+        self, group: Group, timeout_s: float | None = None, idle_timeout_s: float | None = None
+    ) -> None:
+        self._group = group
+        self._timeout_s = timeout_s
+        self._idle_timeout_s = idle_timeout_s
+        self._started = self._moved = time.monotonic()
+        self._taken = 0
+
+    def check(self) -> None:
+        now = time.monotonic()
+        taken = self._group.hub.num_taken
+        if taken != self._taken:
+            self._taken, self._moved = taken, now
+        if self._timeout_s is not None and now - self._started > self._timeout_s:
+            raise self._make_error(f"The rows were not taken within timeout_s={self._timeout_s:g}")
+        if self._idle_timeout_s is not None and now - self._moved > self._idle_timeout_s:
+            raise self._make_error(f"No row was taken for {self._idle_timeout_s:g} s")
+
+    def _make_error(self, what: str) -> TimeoutError:
+        return TimeoutError(
+            f"{what}. The functions of the cluster may be busy, or not ask for rows: their last"
+            f" lines are in {self._group.plan.run_dir / 'logs'}."
         )
 
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import secrets
 import threading
 import time
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
+from sparktrain.agent.executor import find_start
 from sparktrain.agent.feeding import Target
+from sparktrain.agent.keeper import KeeperSpec, start_keeper
 from sparktrain.agent.start import SCHEMA, StartTask
 from sparktrain.driver import failures, spark_facts
 from sparktrain.driver.display import make_display
@@ -17,6 +20,7 @@ from sparktrain.driver.hub import Hub, find_cause
 from sparktrain.driver.plan import Plan
 from sparktrain.driver.record import RunRecord
 from sparktrain.driver.tagged import TaggedJob
+from sparktrain.driver.tensorboard import TensorBoard
 from sparktrain.errors import LaunchError, SparktrainError
 from sparktrain.spec import Failure, NodeSpec
 from sparktrain.wire.messages import End
@@ -39,13 +43,26 @@ class Group:
 
     Args:
         is_served: Whether parameter servers and workers serve the chief, which alone is fed.
+        own_nodes: Nodes that run beside the driver.
+        log_dir: What TensorBoard shows; None for no TensorBoard.
     """
 
-    def __init__(self, spark: SparkSession, plan: Plan, num_tasks: int, is_served: bool) -> None:
+    def __init__(
+        self,
+        spark: SparkSession,
+        plan: Plan,
+        num_tasks: int,
+        is_served: bool,
+        own_nodes: tuple[NodeSpec, ...] = (),
+        log_dir: str | None = None,
+    ) -> None:
         self.spark = spark
         self.plan = plan
         self._num_tasks = num_tasks
         self._is_served = is_served
+        self._own_nodes = own_nodes
+        self._log_dir = log_dir
+        self.tensorboard: TensorBoard | None = None
         self._stack = ExitStack()
         self._token = secrets.token_urlsafe(32)
         self._ending = threading.Event()
@@ -68,14 +85,11 @@ class Group:
         try:
             self.record = self._stack.enter_context(RunRecord(plan))
             self.hub = self._stack.enter_context(Hub(plan, self.record, bind, told))
-            if self.hub.address is None:
-                raise LaunchError(
-                    problem="The driver cannot listen for the nodes of a cluster.",
-                    advice="Set spark.driver.bindAddress or spark.sparktrain.controlPort.",
-                )
             self.hub.explain = self._explain
             self.display = self._stack.enter_context(make_display(plan))
             self._thread.start()
+            if self._log_dir is not None:
+                self.tensorboard = self._stack.enter_context(TensorBoard(self._log_dir, told))
             self._bring_up()
         except BaseException as error:
             self.end("the cluster did not start")
@@ -83,13 +97,22 @@ class Group:
             raise
 
     def _bring_up(self) -> None:
+        if self.hub.address is None:
+            raise LaunchError(
+                problem="The driver cannot listen for the nodes of a cluster.",
+                advice="Set spark.driver.bindAddress or spark.sparktrain.controlPort.",
+            )
         spec = dataclasses.replace(
             self.plan.make_spec(0),
             control=self.hub.address,
             feed_token=self._token,
             driver_timeout_s=self.plan.settings.driver_timeout_s,
         )
-        task, count = StartTask(spec, self._num_tasks), self._num_tasks
+        away = tuple(node for node in self.plan.nodes if node not in self._own_nodes)
+        for node in self._own_nodes:
+            pid = os.getpid()
+            start_keeper(KeeperSpec(spec, node, self.hub.address.host, pid, find_start(pid)))
+        task, count = StartTask(spec, away, self._num_tasks), self._num_tasks
         job = TaggedJob(
             self.spark,
             lambda: (
@@ -166,6 +189,8 @@ class Group:
 
     def has_enough(self) -> bool:
         """Whether some function wants no more rows: then no feed goes on."""
+        if self.hub.snapshot.failures:
+            return False  # it is about to be an error
         names = {node.name for node in self.fed}
         done = {name for name in names if self._status(name) in ("returned", "done")}
         return bool(self.hub.sated & names or done)

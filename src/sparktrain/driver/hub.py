@@ -51,6 +51,8 @@ class Hub(Monitor):
         self._paces: dict[str, tuple[int, bool]] = {}
         #: (node, feed) -> rows that the node's function has taken.
         self.taken: dict[tuple[str, str], int] = {}
+        #: The same over all feeds and nodes, also those that are over.
+        self.num_taken = 0
         #: Nodes whose functions want no more rows.
         self.sated: set[str] = set()
         self.model_path: str | None = None
@@ -69,6 +71,11 @@ class Hub(Monitor):
         """Of all nodes that have arrived, in the order of the plan."""
         cards = [self._cards[node.name] for node in self._plan.nodes if node.name in self._cards]
         return tuple(Door.from_dict(card["door"]) for card in cards)
+
+    def describe(self) -> list[dict[str, Any]]:
+        """The cards of all nodes, without how to get in."""
+        cards = [self._cards[node.name] for node in self._plan.nodes if node.name in self._cards]
+        return [{key: card[key] for key in card if key != "door"} for card in cards]
 
     def send(self, message: Message, node: str | None = None) -> None:
         """To one node or to all."""
@@ -123,6 +130,7 @@ class Hub(Monitor):
                 if len(self._cards) == len(self._plan.nodes):
                     self._introduce()
             elif isinstance(message, Taken):
+                self.num_taken += message.rows - self.taken.get((node, message.feed), 0)
                 self.taken[node, message.feed] = message.rows
             elif isinstance(message, Enough):
                 self.sated.add(node)

@@ -170,7 +170,7 @@ def make_cluster_plan(
     return plan, min(len(nodes), slots if slots is not None else len(nodes))
 
 
-def check_feed(epochs: Any, name: Any, timeout_s: Any) -> None:
+def check_feed(epochs: Any, name: Any, timeout_s: Any, idle_timeout_s: Any = None) -> None:
     if not isinstance(epochs, int) or isinstance(epochs, bool) or epochs < 1:
         raise ConfigError(
             problem=f"feed() got epochs={epochs!r}.",
@@ -180,12 +180,13 @@ def check_feed(epochs: Any, name: Any, timeout_s: Any) -> None:
         raise ConfigError(
             problem=f"feed() got name={name!r}.", advice="Expected a name such as 'train'."
         )
-    is_number = isinstance(timeout_s, (int, float)) and not isinstance(timeout_s, bool)
-    if timeout_s is not None and not (is_number and timeout_s > 0):
-        raise ConfigError(
-            problem=f"feed() got timeout_s={timeout_s!r}.",
-            advice="Expected a number of seconds above zero, or None for no limit.",
-        )
+    for what, value in (("timeout_s", timeout_s), ("idle_timeout_s", idle_timeout_s)):
+        is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        if value is not None and not (is_number and value > 0):
+            raise ConfigError(
+                problem=f"feed() got {what}={value!r}.",
+                advice="Expected a number of seconds above zero, or None for no limit.",
+            )
 
 
 def find_own_path(entries: list[str]) -> tuple[str, ...]:

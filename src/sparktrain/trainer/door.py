@@ -59,6 +59,10 @@ class _Server(fl.FlightServerBase):  # type: ignore[misc]
             finally:
                 self._inbox.leave()
             writer.write(pack({"is_wanted": is_wanted}))
+            if not is_wanted:
+                # The task hears it and stops; a call that ends before would lose the word.
+                for _ in reader:
+                    pass
         except SupersededError:
             message = f"attempt {ticket.attempt} of this task is not the newest one"
             raise fl.FlightServerError(message) from None

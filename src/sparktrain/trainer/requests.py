@@ -100,10 +100,14 @@ class Conversation:
         self._changed.notify_all()
         return piece
 
-    def answer(self, batch: pa.RecordBatch) -> None:
-        """Answers to the rows that were taken and have none yet, the oldest first."""
+    def answer(self, batch: pa.RecordBatch, num_rows: int | None = None) -> None:
+        """Answers to the rows that were taken and have none yet, the oldest first.
+
+        Args:
+            num_rows: How many rows are answered, if they are pickled together.
+        """
         with self._changed:
-            self.num_answered += batch.num_rows
+            self.num_answered += batch.num_rows if num_rows is None else num_rows
             if self.num_answered > self.num_taken:
                 raise AnswerError(
                     f"the function answered {self.num_answered} rows of {self.num_taken} that it"

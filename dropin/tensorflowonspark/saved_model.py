@@ -1,0 +1,99 @@
+"""A SavedModel in a Spark task: loaded once for each Python worker, Arrow in, Arrow out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from sparktrain.data.answers import to_arrow
+
+#: Models of this Python worker, by where they are.
+_loaded: dict[tuple[Any, ...], Any] = {}
+
+
+@dataclass(frozen=True)
+class ModelTask:
+    """The callable given to mapInArrow.
+
+    Args:
+        inputs: Columns to tensors.
+        outputs: Tensors to columns.
+        answers: The schema of the outputs; None hands that back instead.
+    """
+
+    export_dir: str
+    signature: str
+    tags: tuple[str, ...]
+    inputs: Mapping[str, str]
+    outputs: Mapping[str, str]
+    batch_size: int
+    answers: pa.Schema | None
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        function = None
+        for batch in batches:
+            if batch.num_rows == 0:
+                continue
+            if function is None:
+                function = self._load()
+            for start in range(0, batch.num_rows, self.batch_size):
+                result = self._call(function, batch.slice(start, self.batch_size))
+                if self.answers is None:
+                    schema = result.schema.serialize().to_pybytes()
+                    yield pa.RecordBatch.from_pydict({"schema": [schema]})
+                    return
+                yield result.cast(self.answers)
+
+    def _load(self) -> Any:
+        import tensorflow as tf
+
+        key = (self.export_dir, self.tags, self.signature)
+        if key not in _loaded:
+            model = tf.saved_model.load(self.export_dir, tags=list(self.tags) or None)
+            if self.signature not in model.signatures:
+                known = ", ".join(model.signatures) or "none"
+                raise KeyError(f"the model has no signature {self.signature!r}; it has: {known}")
+            # The model itself must live as long as its function.
+            _loaded[key] = (model, model.signatures[self.signature])
+        return _loaded[key][1]
+
+    def _call(self, function: Any, batch: pa.RecordBatch) -> pa.RecordBatch:
+        import tensorflow as tf
+
+        specs = function.structured_input_signature[1]
+        tensors = {}
+        for column, tensor in self.inputs.items():
+            name = tensor.removesuffix(":0")
+            if name not in specs:
+                raise KeyError(f"the model has no input {tensor!r}; it has: {', '.join(specs)}")
+            spec = specs[name]
+            tensors[name] = tf.constant(_to_numpy(batch.column(column), spec), dtype=spec.dtype)
+        found = function(**tensors)
+        arrays = {}
+        for tensor, column in self.outputs.items():
+            name = tensor.removesuffix(":0")
+            if name not in found:
+                raise KeyError(f"the model has no output {tensor!r}; it has: {', '.join(found)}")
+            array = to_arrow(found[name].numpy(), column)
+            if len(array) != batch.num_rows:
+                raise ValueError(
+                    f"the model gave {len(array)} rows as {tensor!r} for {batch.num_rows}"
+                )
+            arrays[column] = array
+        return pa.RecordBatch.from_arrays(list(arrays.values()), names=list(arrays))
+
+
+def _to_numpy(column: pa.Array, spec: Any) -> np.ndarray[Any, Any]:
+    """A column in the shape of a tensor: arrays of rows flat, whatever their nesting was."""
+    count = len(column)
+    while pa.types.is_list(column.type) or pa.types.is_large_list(column.type):
+        column = column.flatten()
+    values = column.to_numpy(zero_copy_only=False)
+    shape = [count, *(-1 if size is None else size for size in spec.shape.as_list()[1:])]
+    if shape.count(-1) > 1:
+        raise ValueError(f"an input of shape {spec.shape} has more than one size that is open")
+    return np.asarray(values).reshape(shape)

@@ -1,0 +1,82 @@
+"""Functions as users of TensorFlowOnSpark wrote them; trainers import this module by its path."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+
+def note(args: Any, ctx: Any) -> None:
+    """Writes what it was given and the rows it was fed."""
+    feed = ctx.get_data_feed()
+    rows: list[Any] = []
+    sizes = []
+    while not feed.should_stop():
+        batch = feed.next_batch(10)
+        sizes.append(len(batch))
+        rows += batch
+    known = {
+        "executor_id": ctx.executor_id,
+        "worker_num": ctx.worker_num,
+        "job": f"{ctx.job_name}:{ctx.task_index}",
+        "roles": {role: len(hosts) for role, hosts in ctx.cluster_spec.items()},
+        "num_workers": ctx.num_workers,
+        "path": ctx.absolute_path("here"),
+        "argv": sys.argv[1:],
+        "rows": [list(row) if isinstance(row, tuple) else row for row in rows],
+        "sizes": sizes,
+    }
+    folder = args["folder"] if isinstance(args, dict) else args[1]
+    (Path(folder) / f"{ctx.job_name}-{ctx.task_index}.json").write_text(json.dumps(known))
+
+
+def square(args: Any, ctx: Any) -> None:
+    """The inference of the old examples: as many results as rows."""
+    feed = ctx.get_data_feed(train_mode=False)
+    while not feed.should_stop():
+        batch = feed.next_batch(args["batch_size"])
+        if batch:
+            results = [row * row for row in batch]
+            if args.get("wrong") == "few":
+                results.pop()
+            if args.get("wrong") == "many":
+                results.append(0)
+            feed.batch_results(results)
+
+
+def fail(args: Any, ctx: Any) -> None:
+    feed = ctx.get_data_feed()
+    feed.next_batch(5)
+    raise ValueError("this worker has had enough")
+
+
+def terminate(args: Any, ctx: Any) -> None:
+    feed = ctx.get_data_feed()
+    feed.next_batch(5)
+    feed.terminate()
+    assert feed.should_stop()
+
+
+def late_failure(args: Any, ctx: Any) -> None:
+    """Fails behind the end of its feed, where the old library did not look."""
+    feed = ctx.get_data_feed()
+    while not feed.should_stop():
+        feed.next_batch(100)
+    raise RuntimeError("the export failed")
+
+
+def alone(args: Any, ctx: Any) -> None:
+    text = f"{ctx.executor_id} of {ctx.num_workers}"
+    (Path(args["folder"]) / f"alone-{ctx.executor_id}").write_text(text)
+
+
+def count_columns(args: Any, ctx: Any) -> None:
+    """DataFeed.dataset: the feed as tf.data."""
+    rows = 0
+    total = 0.0
+    for batch in ctx.get_data_feed().dataset(32, features="x", label="y"):
+        rows += int(batch[0].shape[0])
+        total += float(batch[1].numpy().sum())
+    (Path(args["folder"]) / f"{ctx.task_index}.txt").write_text(f"{rows} {total}")
