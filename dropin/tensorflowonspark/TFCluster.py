@@ -209,7 +209,7 @@ def run(
 def find_default_fs(spark: Any) -> str:
     """Hadoop's fs.defaultFS, without the slash at its end."""
     found = str(spark.sparkContext._jsc.hadoopConfiguration().get("fs.defaultFS") or "file://")
-    return found if found.endswith("://") else found.rstrip("/") or "file://"
+    return "file://" if found.startswith("file:") else found.rstrip("/")
 
 
 def _make_template(names: Sequence[str]) -> dict[str, list[int]]:

@@ -4,6 +4,7 @@ Written for TensorFlowOnSpark.
 """
 
 import argparse
+from pathlib import Path
 
 from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
@@ -46,7 +47,7 @@ def write_records(spark, folder):
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("--records", default="digits_records")
-    parser.add_argument("--export_dir", default="pipeline_export")
+    parser.add_argument("--export_dir", default=str(Path("pipeline_export").resolve()))
     args = parser.parse_args()
 
     sc = SparkContext(conf=SparkConf().setAppName("mnist_pipeline"))

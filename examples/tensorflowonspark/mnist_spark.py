@@ -12,7 +12,7 @@ from pyspark import SparkConf, SparkContext
 
 from tensorflowonspark import TFCluster
 
-FASHION = Path("/usr/share/dataset-fashion-mnist")
+FASHION = Path("/usr/share/datasets/fashion-mnist")
 
 
 def main_fun(args, ctx):
@@ -55,7 +55,7 @@ def main_fun(args, ctx):
         dataset, steps_per_epoch=steps // args.epochs, epochs=args.epochs, verbose=0
     )
     print("accuracy", history.history["accuracy"][-1], flush=True)
-    compat.export_saved_model(model, args.export_dir, ctx.job_name == "chief")
+    compat.export_saved_model(model, ctx.absolute_path(args.export_dir), ctx.job_name == "chief")
     feed.terminate()
 
 

@@ -25,7 +25,7 @@ def main_fun(args, ctx):
         return example["image"] / 16, example["label"]
 
     strategy = tf.distribute.experimental.MultiWorkerMirroredStrategy()
-    files = tf.data.Dataset.list_files(f"{args.records}/part-*", shuffle=False)
+    files = tf.data.Dataset.list_files(f"{ctx.absolute_path(args.records)}/part-*", shuffle=False)
     dataset = tf.data.TFRecordDataset(files).map(parse).batch(args.batch_size).repeat()
     with strategy.scope():
         model = tf.keras.Sequential(
@@ -42,7 +42,7 @@ def main_fun(args, ctx):
         )
     history = model.fit(dataset, epochs=args.epochs, steps_per_epoch=args.steps, verbose=0)
     print("accuracy", history.history["accuracy"][-1], flush=True)
-    compat.export_saved_model(model, args.export_dir, ctx.job_name == "chief")
+    compat.export_saved_model(model, ctx.absolute_path(args.export_dir), ctx.job_name == "chief")
 
 
 def write_records(sc, folder):

@@ -29,7 +29,7 @@ def main_fun(args, ctx):
         weights = tf.get_variable("weights", (2, 1), initializer=tf.zeros_initializer())
         loss = tf.reduce_mean((tf.squeeze(tf.matmul(x, weights), 1) - y) ** 2)
         step = tf.train.get_or_create_global_step()
-        train = tf.train.GradientDescentOptimizer(0.05).minimize(loss, global_step=step)
+        train = tf.train.GradientDescentOptimizer(0.3).minimize(loss, global_step=step)
     feed = TFNode.DataFeed(ctx.mgr)
     hooks = [tf.train.StopAtStepHook(last_step=args.steps)]
     with tf.train.MonitoredTrainingSession(
