@@ -81,6 +81,22 @@ def test_rows_come_in(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
         list(old(make_batches([1])))
 
 
+def test_a_task_that_fails_ends_its_call(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail() -> Iterator[pa.RecordBatch]:
+        yield from make_batches([1, 2])
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        list(make_task(scene, monkeypatch)(fail()))
+    assert scene.inbox.load[0] == 0
+    # The next attempt goes on behind what came.
+    (told,) = make_task(scene, monkeypatch, attempt=2)(make_batches([1, 2, 3]))
+    assert told.to_pylist()[0]["rows"] == 3
+    bad = pa.RecordBatch.from_pydict({"x": pa.array([None], pa.int64())})
+    with pytest.raises(NodeFailureError, match="is null"):
+        list(make_task(scene, monkeypatch, attempt=3)(iter([bad, bad, bad, bad])))
+
+
 def test_a_feed_that_is_not_wanted_ends_in_the_middle(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -102,13 +102,12 @@ class FeedTask:
                     return
                 # Rows that an earlier attempt brought are counted, not brought again.
                 rows = begun["rows"]
-                with LastWord(reader) as last:
+                with LastWord(writer, reader) as last:
                     for piece, count in pieces(begun["rows"]):
                         if last.is_said:  # no more are wanted, or the trainer is gone
                             break
                         writer.write_batch(piece)
                         rows += count
-                    writer.done_writing()
                 said = last.said
                 writer.close()
                 if said is None:
@@ -204,7 +203,8 @@ def _read(writer: Any, reader: Any) -> dict[str, Any]:
 class LastWord:
     """Hears, while rows are written, what the trainer says at the end. Use as a context manager."""
 
-    def __init__(self, reader: Any) -> None:
+    def __init__(self, writer: Any, reader: Any) -> None:
+        self._writer = writer
         self._reader = reader
         self._thread = threading.Thread(target=self._hear, name="sparktrain-answer", daemon=True)
         self.is_said = False
@@ -214,10 +214,11 @@ class LastWord:
         self._thread.start()
         return self
 
-    def __exit__(self, kind: Any, *exc: object) -> None:
-        # After an error of our own nobody ends the call, which the caller does behind this.
-        if kind is None:
-            self._thread.join()
+    def __exit__(self, *exc: object) -> None:
+        # Also after an error of our own: a call that nobody ends would never be over.
+        with contextlib.suppress(fl.FlightError, pa.ArrowException):
+            self._writer.done_writing()
+        self._thread.join()
 
     def _hear(self) -> None:
         with contextlib.suppress(Exception):
