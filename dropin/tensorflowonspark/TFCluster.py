@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import random
 from collections.abc import Callable, Sequence
@@ -11,8 +10,6 @@ from typing import Any
 
 from tensorflowonspark import reservation
 from tensorflowonspark.TFSparkNode import run_node
-
-logger = logging.getLogger(__name__)
 
 #: What num_epochs=0 means.
 DEFAULT_EPOCHS = 10
@@ -163,7 +160,7 @@ def run(
     """
     from pyspark.sql import SparkSession
 
-    from sparktrain.clusters import open_cluster
+    import sparktrain
 
     if driver_ps_nodes and input_mode != InputMode.TENSORFLOW:
         raise Exception(
@@ -191,7 +188,7 @@ def run(
         "executor_ids": {name: number for number, name in enumerate(names)},
         "cluster_template": _make_template(names),
     }
-    cluster = open_cluster(
+    cluster = sparktrain.cluster(
         run_node,
         num_workers=num_workers,
         num_ps=num_ps,
@@ -201,7 +198,8 @@ def run(
         chief=master_node,
         ps_on_driver=driver_ps_nodes,
         tensorboard=(log_dir or True) if tensorboard else False,
-        settings={"distribution": "none", "launch_timeout_s": reservation_timeout},
+        distribution="none",
+        launch_timeout_s=reservation_timeout,
     )
     return TFCluster(sc, cluster, input_mode, queues, meta)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from typing import Any
 
@@ -19,8 +18,6 @@ __all__ = [
     "start_cluster_server",
     "terminate",
 ]
-
-logger = logging.getLogger(__name__)
 
 
 def hdfs_path(ctx: Any, path: str) -> str:

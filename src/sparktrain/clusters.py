@@ -220,6 +220,7 @@ def cluster(
     env: Mapping[str, str] | None = None,
     ps_on_driver: bool = False,
     tensorboard: bool | str = False,
+    chief: str | None = CHIEF,
     **settings: Any,
 ) -> Cluster:
     """Starts nodes that outlive their Spark tasks, and are fed by jobs and streams.
@@ -246,45 +247,14 @@ def cluster(
         ps_on_driver: Whether parameter servers, if they are small, run beside the driver.
         tensorboard: Whether TensorBoard runs beside the driver as long as the cluster does; the
             path of what it shows, if that is not ctx.log_dir. Defaults to False.
+        chief: What the first worker is called; None if it is a worker like the others, as
+            programs of TensorFlow 1 may have it, with distribution="none". Defaults to "chief".
         **settings: See docs/settings.md.
 
     Raises:
         ConfigError: Something asked for cannot be; nothing was started.
         LaunchError: The nodes did not come up.
     """
-    return open_cluster(
-        train_fn,
-        num_workers=num_workers,
-        num_ps=num_ps,
-        evaluator=evaluator,
-        args=args,
-        data=data,
-        spark=spark,
-        run_dir=run_dir,
-        env=env,
-        ps_on_driver=ps_on_driver,
-        tensorboard=tensorboard,
-        settings=settings,
-    )
-
-
-def open_cluster(
-    train_fn: Callable[..., Any],
-    *,
-    num_workers: int,
-    num_ps: int = 0,
-    evaluator: bool = False,
-    args: Any = None,
-    data: Any = None,
-    spark: SparkSession | None = None,
-    run_dir: str | os.PathLike[str] | None = None,
-    env: Mapping[str, str] | None = None,
-    ps_on_driver: bool = False,
-    tensorboard: bool | str = False,
-    settings: Mapping[str, Any],
-    chief: str | None = CHIEF,
-) -> Cluster:
-    """As cluster(); for layers above this one, also with another name for the chief, or none."""
     from sparktrain.driver.group import Group
     from sparktrain.driver.plan import check_numbers, make_cluster_plan
     from sparktrain.training import find_session

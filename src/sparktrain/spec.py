@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from sparktrain.data.tables import FileTableSpec, TableSpec
 
 CHIEF, WORKER, EVALUATOR, PS = "chief", "worker", "evaluator", "ps"
+#: What the driver writes into the run directory first; who sees it sees the directory.
+RUN_FILE = "run.json"
 #: What TensorFlow 1 called the chief; programs of that time still ask for it.
 MASTER = "master"
 

@@ -16,7 +16,8 @@ from sparktrain.spec import ControlAddress
 from sparktrain.wire import frames
 from sparktrain.wire.client import ControlClient
 from sparktrain.wire.credentials import Credentials, client_context
-from sparktrain.wire.messages import Bye, End, Hello, Joined, Log, Message, Progress, Stop
+from sparktrain.wire.message import Message
+from sparktrain.wire.messages import Bye, End, Hello, Joined, Log, Progress, Stop
 from sparktrain.wire.server import ControlServer
 
 RUN = "run-1"

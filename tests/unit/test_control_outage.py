@@ -16,7 +16,8 @@ from sparktrain.spec import ControlAddress
 from sparktrain.wire import client as client_module
 from sparktrain.wire.client import ControlClient
 from sparktrain.wire.credentials import Credentials
-from sparktrain.wire.messages import Hello, Joined, Log, Message, Progress
+from sparktrain.wire.message import Message
+from sparktrain.wire.messages import Hello, Joined, Log, Progress
 from sparktrain.wire.server import ControlServer
 
 CREDENTIALS = Credentials.make()

@@ -19,7 +19,8 @@ from sparktrain.wire import frames
 from sparktrain.wire import server as server_module
 from sparktrain.wire.client import ControlClient
 from sparktrain.wire.credentials import Credentials
-from sparktrain.wire.messages import PROTOCOL, Hello, Joined, Log, Message
+from sparktrain.wire.message import Message
+from sparktrain.wire.messages import PROTOCOL, Hello, Joined, Log
 from sparktrain.wire.server import ControlServer
 
 CREDENTIALS = Credentials.make()

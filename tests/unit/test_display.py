@@ -10,7 +10,8 @@ from rich.console import Console
 from sparktrain.driver import state
 from sparktrain.driver.display import Display, PlainDisplay, Shown, describe
 from sparktrain.driver.plan import Plan
-from sparktrain.wire.messages import Bye, Joined, Message, Progress, Returned
+from sparktrain.wire.message import Message
+from sparktrain.wire.messages import Bye, Joined, Progress, Returned
 
 CHIEF, WORKER = "chief:0", "worker:0"
 

@@ -29,7 +29,8 @@ from sparktrain.errors import (
 from sparktrain.settings import Settings
 from sparktrain.spec import Failure, make_nodes
 from sparktrain.trainer.__main__ import _describe
-from sparktrain.wire.messages import Bye, Failed, Joined, Message, Progress, Returned, from_dict
+from sparktrain.wire.message import Message
+from sparktrain.wire.messages import Bye, Failed, Joined, Progress, Returned, from_dict
 
 CHIEF, WORKER, EVALUATOR = "chief:0", "worker:0", "evaluator:0"
 NODES = make_nodes(2, evaluator=True)

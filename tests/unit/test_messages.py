@@ -12,34 +12,36 @@ import pytest
 from sparktrain.errors import WireError
 from sparktrain.spec import Failure
 from sparktrain.wire import frames, messages
-from sparktrain.wire.messages import (
-    PROTOCOL,
+from sparktrain.wire.cluster_messages import (
     Announce,
     Arrived,
     Ask,
     Beat,
-    Bye,
     Catch,
     Cause,
-    End,
     Enough,
     Exported,
+    Forget,
+    Meet,
+    NoMore,
+    Pace,
+    Taken,
+)
+from sparktrain.wire.message import Message
+from sparktrain.wire.messages import (
+    PROTOCOL,
+    Bye,
+    End,
     Failed,
     Fed,
-    Forget,
     Hello,
     Joined,
     Leave,
     Log,
-    Meet,
-    Message,
-    NoMore,
-    Pace,
     Progress,
     Report,
     Returned,
     Stop,
-    Taken,
     from_dict,
 )
 

@@ -16,7 +16,8 @@ from sparktrain.driver.plan import Plan
 from sparktrain.driver.record import RunRecord
 from sparktrain.settings import Settings
 from sparktrain.wire.client import ControlClient
-from sparktrain.wire.messages import End, Hello, Joined, Message, Progress, Report, Stop
+from sparktrain.wire.message import Message
+from sparktrain.wire.messages import End, Hello, Joined, Progress, Report, Stop
 
 CHIEF, WORKER = "chief:0", "worker:0"
 

@@ -14,16 +14,8 @@ from sparktrain.driver.state import (
     start_run,
 )
 from sparktrain.spec import Failure, make_nodes
-from sparktrain.wire.messages import (
-    Bye,
-    Failed,
-    Joined,
-    Message,
-    Progress,
-    Report,
-    Returned,
-    Stop,
-)
+from sparktrain.wire.message import Message
+from sparktrain.wire.messages import Bye, Failed, Joined, Progress, Report, Returned, Stop
 
 CHIEF, WORKER = "chief:0", "worker:0"
 LOST = (

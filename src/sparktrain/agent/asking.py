@@ -20,7 +20,7 @@ from sparktrain.agent.feeding import (
     lost_trainer,
     pickle_rows,
 )
-from sparktrain.data.arrow import dense_bytes, make_block, stored_schema
+from sparktrain.data.arrow import cut_batch, make_block, stored_schema
 from sparktrain.data.faults import BadRowError, Place
 from sparktrain.data.rows import PICKLED
 from sparktrain.data.schema import Column
@@ -52,13 +52,10 @@ class AskTask:
                 if batch.num_rows == 0:
                     continue
                 asked.append(batch)
-                row_bytes = max(batch.nbytes / batch.num_rows, dense_bytes(self.columns), 1)
-                step = max(int(PIECE_BYTES / row_bytes), 1)
-                for first in range(0, batch.num_rows, step):
-                    place = Place("predict", partition, done + first)
-                    part = batch.slice(first, step)
+                for part in cut_batch(batch, self.columns, PIECE_BYTES):
+                    place = Place("predict", partition, done)
+                    done += part.num_rows
                     yield make_block(part.select(self._names), self.columns, place)
-                done += batch.num_rows
 
         schema = stored_schema(self.columns)
         for answer in converse(self.target, partition, self.columns, schema, pieces()):

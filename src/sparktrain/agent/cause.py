@@ -8,7 +8,9 @@ import time
 
 from sparktrain.spec import ControlAddress
 from sparktrain.wire.client import ControlClient
-from sparktrain.wire.messages import Ask, Cause, Hello, Message
+from sparktrain.wire.cluster_messages import Ask, Cause
+from sparktrain.wire.message import Message
+from sparktrain.wire.messages import Hello
 
 #: The driver itself may need a moment to know.
 WAIT_S = 6.0

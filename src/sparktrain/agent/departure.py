@@ -18,7 +18,8 @@ from contextlib import ExitStack
 from sparktrain.spec import ControlAddress, NodeSpec
 from sparktrain.wire.client import ControlClient
 from sparktrain.wire.credentials import Credentials
-from sparktrain.wire.messages import Hello, Leave, Message, Returned
+from sparktrain.wire.message import Message
+from sparktrain.wire.messages import Hello, Leave, Returned
 from sparktrain.wire.server import ControlServer
 
 #: A node without a link for this long is not waited for, and does not wait.

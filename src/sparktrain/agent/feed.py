@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from sparktrain.agent.handover import Handover
 from sparktrain.data.ahead import read_ahead
-from sparktrain.data.arrow import dense_bytes, make_block, stored_schema
+from sparktrain.data.arrow import cut_batch, make_block, stored_schema
 from sparktrain.data.faults import BadRowError, Place
 from sparktrain.data.memory import keeping_memory
 from sparktrain.data.spill import SpillError
@@ -230,7 +230,8 @@ class Feeder:
         if batch.num_rows == 0:
             return
         if not self._is_mixed:
-            yield from ((self._tables[0], part) for part in _cut(batch, self._tables[0]))
+            table = self._tables[0]
+            yield from ((table, part) for part in cut_batch(batch, table.columns, MAX_BLOCK_BYTES))
             return
         numbers = batch.column(TABLE_COLUMN).to_numpy(zero_copy_only=False)
         edges = [0, *(np.flatnonzero(np.diff(numbers)) + 1).tolist(), len(numbers)]
@@ -239,12 +240,5 @@ class Feeder:
             structs = batch.column(STRUCT_COLUMN.format(number)).slice(start, stop - start)
             names = [field.name for field in structs.type]
             rows = pa.RecordBatch.from_arrays(structs.flatten(), names=names)
-            yield from ((self._tables[number], part) for part in _cut(rows, self._tables[number]))
-
-
-def _cut(batch: pa.RecordBatch, table: TableSpec) -> Iterator[pa.RecordBatch]:
-    # Rows may be larger in a block than they came: padded, or bits that become bytes.
-    row_bytes = max(batch.nbytes / batch.num_rows, dense_bytes(table.columns), 1)
-    step = max(int(MAX_BLOCK_BYTES / row_bytes), 1)
-    for start in range(0, batch.num_rows, step):
-        yield batch.slice(start, step)
+            table = self._tables[number]
+            yield from ((table, part) for part in cut_batch(rows, table.columns, MAX_BLOCK_BYTES))

@@ -22,7 +22,7 @@ import pyarrow.flight as fl
 
 from sparktrain.agent.cause import ask_for_cause
 from sparktrain.agent.failure import NodeFailureError
-from sparktrain.data.arrow import dense_bytes, make_block, stored_schema
+from sparktrain.data.arrow import cut_batch, make_block, stored_schema
 from sparktrain.data.faults import BadRowError, Place
 from sparktrain.data.fed_row import FedRow
 from sparktrain.data.rows import PICKLED
@@ -121,18 +121,16 @@ class FeedTask:
         done = 0
         for batch in batches:
             start = min(max(skip - done, 0), batch.num_rows)
-            row_bytes = max(batch.nbytes / max(batch.num_rows, 1), dense_bytes(self.columns), 1)
-            step = max(int(PIECE_BYTES / row_bytes), 1)
-            for first in range(start, batch.num_rows, step):
-                part = batch.slice(first, step)
-                place = Place(self.table, partition, done + first)
+            done += start
+            for part in cut_batch(batch.slice(start), self.columns, PIECE_BYTES):
+                place = Place(self.table, partition, done)
+                done += part.num_rows
                 try:
                     block = make_block(part, self.columns, place)
                 except BadRowError as error:
                     what = str(error).rstrip(".")
                     raise NodeFailureError(Failure("the feed", "", "data", what)) from error
                 yield block, block.num_rows
-            done += batch.num_rows
 
 
 def find_task() -> tuple[int, int]:

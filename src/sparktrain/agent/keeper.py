@@ -8,7 +8,6 @@ started it is gone, and when the driver has not been heard of for a while.
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import pickle
 import shutil
@@ -24,37 +23,30 @@ from typing import Any
 
 from sparktrain.agent import rendezvous
 from sparktrain.agent.executor import ProcessWatch
+from sparktrain.agent.job import describe_data, make_job
 from sparktrain.agent.process import (
     TrainerProcess,
     find_python_path,
-    is_sparks_own,
     make_environment,
 )
-from sparktrain.spec import PS, NodeSpec, RunSpec
+from sparktrain.spec import PS, RUN_FILE, NodeSpec, RunSpec
 from sparktrain.wire.client import ControlClient
+from sparktrain.wire.cluster_messages import Announce, Arrived, Beat, Catch, Forget, Meet, NoMore
 from sparktrain.wire.credentials import Credentials
 from sparktrain.wire.flight import Door
+from sparktrain.wire.message import Message
 from sparktrain.wire.messages import (
-    Announce,
-    Arrived,
-    Beat,
     Bye,
-    Catch,
     End,
     Failed,
-    Forget,
     Hello,
     Joined,
     Leave,
-    Meet,
-    Message,
-    NoMore,
     Returned,
     Stop,
     from_dict,
 )
 
-RUN_FILE = "run.json"
 #: A Unix socket's path may be no longer than about 100 bytes.
 MAX_PATH_BYTES = 100
 #: How long a keeper may take to have its trainer started.
@@ -169,7 +161,9 @@ class Keeper:
             credentials = Credentials.make()
             self._door = self._make_door(folder, credentials.certificate)
             secret = {**asdict(self._door), "key": credentials.key, "token": self._run.feed_token}
-            trainer.send(self._make_job(secret), self._run.function + self._describe_data())
+            data = describe_data(self._run, self._node)
+            job = make_job(self._run, self._node, len(data), door=secret)
+            trainer.send(job, self._run.function + data)
             on_started()
             threading.Thread(target=self._watch_driver, daemon=True).start()
             if self._ended is not None:  # before there was a trainer to end
@@ -195,31 +189,6 @@ class Keeper:
             path=path if len(path.encode()) <= MAX_PATH_BYTES else "",
             certificate=certificate,
         )
-
-    def _describe_data(self) -> bytes:
-        files = [table.to_dict(self._node.rank) for table in self._run.file_tables]
-        return json.dumps({"fed": [], "files": files}).encode()
-
-    def _make_job(self, door: dict[str, Any]) -> dict[str, Any]:
-        run = self._run
-        mine = [entry for entry in sys.path if entry and not is_sparks_own(entry)]
-        return {
-            "kind": "job",
-            "role": self._node.role,
-            "index": self._node.index,
-            "first_rank": self._node.first_rank,
-            "num_workers": run.num_workers,
-            "num_ps": run.num_ps,
-            "run_id": run.run_id,
-            "run_dir": run.run_dir,
-            "needs_strategy": run.needs_strategy,
-            "max_result_bytes": run.max_result_bytes,
-            "python_path": list(dict.fromkeys([*mine, *run.python_path])),
-            "function_bytes": len(run.function),
-            "data_bytes": len(self._describe_data()),
-            "trays": None,
-            "door": door,
-        }
 
     def _make_card(self, door_port: int) -> dict[str, Any]:
         sees_run_dir = (Path(self._run.run_dir) / RUN_FILE).exists()

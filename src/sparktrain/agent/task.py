@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -21,18 +20,19 @@ from sparktrain.agent import rendezvous
 from sparktrain.agent.departure import Departure
 from sparktrain.agent.failure import NodeFailureError
 from sparktrain.agent.feed import Feeder
+from sparktrain.agent.job import describe_data, make_job
 from sparktrain.agent.lifeline import Lifeline
 from sparktrain.agent.process import (
     TrainerProcess,
     find_python_path,
-    is_sparks_own,
     make_environment,
 )
 from sparktrain.agent.unread import leave_unread
 from sparktrain.data.spill_folders import find_roots
 from sparktrain.data.trays import Trays
-from sparktrain.spec import Failure, NodeSpec, RunSpec, make_cluster
+from sparktrain.spec import RUN_FILE, Failure, NodeSpec, RunSpec, make_cluster
 from sparktrain.wire.client import ControlClient
+from sparktrain.wire.message import Message
 from sparktrain.wire.messages import (
     Bye,
     End,
@@ -40,7 +40,6 @@ from sparktrain.wire.messages import (
     Fed,
     Hello,
     Joined,
-    Message,
     Progress,
     Report,
     Returned,
@@ -58,7 +57,6 @@ CHUNK_BYTES = 1024 * 1024
 #: An echo of another node's failure is held back this long, so that the cause is seen first:
 #: the agent of the node that died knows at once, Spark knows of a dead executor within a second.
 ECHO_WAIT_S = 3.0
-RUN_FILE = "run.json"
 
 
 @dataclass(frozen=True)
@@ -168,8 +166,9 @@ class Agent:
             if self._ended is not None:  # before there was a trainer to end
                 trainer.end(*self._ended)
             # Sent before the nodes meet: TensorFlow loads while they do.
-            data = self._describe_data()
-            trainer.send(self._make_job(len(data)), spec.function + data)
+            data = describe_data(spec, self._node)
+            trays = self._trays.describe() if self._trays is not None else None
+            trainer.send(make_job(spec, self._node, len(data), trays), spec.function + data)
             feeder.is_kept = self._may_restart  # until it is known how this ends
             spills = feeder.find_earlier()
             cards = self._meet(holder.getsockname()[1], list(spills))
@@ -239,30 +238,6 @@ class Agent:
         is_own = failure.kind in ("exception", "data", "exit", "result") and not failure.is_echo
         may_follow = self._may_restart and failure.kind != "versions"
         return may_follow and (self._spec.restart_on_error or not is_own)
-
-    def _describe_data(self) -> bytes:
-        """The tables as the trainer gets them: not in a frame, which lists of files may exceed."""
-        fed = [table.to_dict() for table in self._spec.tables]
-        files = [table.to_dict(self._node.rank) for table in self._spec.file_tables]
-        return json.dumps({"fed": fed, "files": files}).encode()
-
-    def _make_job(self, data_bytes: int) -> dict[str, Any]:
-        spec = self._spec
-        mine = [entry for entry in sys.path if entry and not is_sparks_own(entry)]
-        return {
-            "kind": "job",
-            "role": self._node.role,
-            "index": self._node.index,
-            "num_workers": spec.num_workers,
-            "run_id": spec.run_id,
-            "run_dir": spec.run_dir,
-            "needs_strategy": spec.needs_strategy,
-            "max_result_bytes": spec.max_result_bytes,
-            "python_path": list(dict.fromkeys([*mine, *spec.python_path])),
-            "function_bytes": len(spec.function),
-            "data_bytes": data_bytes,
-            "trays": self._trays.describe() if self._trays is not None else None,
-        }
 
     def _meet(self, port: int, spilled: Sequence[Sequence[int]]) -> list[rendezvous.NodeCard]:
         sees_run_dir = (Path(self._spec.run_dir) / RUN_FILE).exists()

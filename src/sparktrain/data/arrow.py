@@ -7,7 +7,7 @@ that a bad row is found where it comes in; the trainer only looks at its buffers
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -50,6 +50,19 @@ def dense_bytes(columns: Sequence[Column]) -> int:
     """What a row takes in a block, without what varies."""
     fixed = [column for column in columns if column.is_dense and column.dtype != "string"]
     return sum(column.size * int(_STORED[column.dtype].bit_width) // 8 for column in fixed)
+
+
+def cut_batch(
+    batch: pa.RecordBatch, columns: Sequence[Column], max_bytes: int
+) -> Iterator[pa.RecordBatch]:
+    """Pieces whose blocks are at most so large; of a row that is larger, that row alone."""
+    if batch.num_rows == 0:
+        return
+    # Rows may be larger in a block than they came: padded, or bits that become bytes.
+    row_bytes = max(batch.nbytes / batch.num_rows, dense_bytes(columns), 1)
+    step = max(int(max_bytes / row_bytes), 1)
+    for start in range(0, batch.num_rows, step):
+        yield batch.slice(start, step)
 
 
 def make_block(batch: pa.RecordBatch, columns: Sequence[Column], place: Place) -> pa.RecordBatch:

@@ -66,7 +66,6 @@ class Group:
         self._stack = ExitStack()
         self._token = secrets.token_urlsafe(32)
         self._ending = threading.Event()
-        self._failure: Failure | None = None
         self._error: SparktrainError | None = None
         self._echo_since: float | None = None
         self._beaten = 0.0
@@ -203,10 +202,6 @@ class Group:
         if self._error is not None:
             raise self._error
 
-    @property
-    def error(self) -> SparktrainError | None:
-        return self._error
-
     def wait_for_cause(self, timeout_s: float) -> None:
         """Raises the cluster's error, for which some moments may be needed."""
         deadline = time.monotonic() + timeout_s
@@ -245,7 +240,6 @@ class Group:
             if now - self._echo_since > ECHO_WAIT_S:
                 found = next(f for f in snapshot.failures if self._counts(f))
         if found is not None:
-            self._failure = found
             self._error = failures.to_error(found, self.record, 0)
             # The others cannot go on without it.
             self.hub.end_nodes("another node failed", may_restart=False)

@@ -14,8 +14,7 @@ from sparktrain.driver.plan import Plan
 from sparktrain.driver.record import RunRecord
 from sparktrain.spec import Failure, make_cluster
 from sparktrain.version import __version__
-from sparktrain.wire.flight import Door
-from sparktrain.wire.messages import (
+from sparktrain.wire.cluster_messages import (
     Announce,
     Arrived,
     Ask,
@@ -25,13 +24,14 @@ from sparktrain.wire.messages import (
     Enough,
     Exported,
     Forget,
-    Leave,
     Meet,
-    Message,
     NoMore,
     Pace,
     Taken,
 )
+from sparktrain.wire.flight import Door
+from sparktrain.wire.message import Message
+from sparktrain.wire.messages import Leave
 from sparktrain.wire.pace import find_catch_up
 
 #: A task that asks is told at once if the cause is known, else as soon as it is.
@@ -40,10 +40,6 @@ ASK_WAIT_S = 5.0
 
 class Hub(Monitor):
     """A monitor that also leads; use as a context manager."""
-
-    def __enter__(self) -> Hub:
-        super().__enter__()
-        return self
 
     def __init__(self, plan: Plan, record: RunRecord, bind: str, told: str) -> None:
         super().__init__(plan, record, bind, told)
@@ -65,6 +61,10 @@ class Hub(Monitor):
         #: Tells tasks what happened; set by who decides on it.
         self.explain: Callable[[], str] = lambda: ""
         self._askers: dict[str, float] = {}
+
+    def __enter__(self) -> Hub:
+        super().__enter__()
+        return self
 
     @property
     def doors(self) -> tuple[Door, ...]:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from sparktrain.agent.task import SCHEMA, AgentTask
-from sparktrain.driver.spark_facts import is_connect
+from sparktrain.driver.tagged import TaggedJob
 from sparktrain.spec import RunSpec
 
 if TYPE_CHECKING:
@@ -24,51 +23,21 @@ class Answer:
     value: bytes = field(default=b"", repr=False)
 
 
-class BarrierJob:
-    """Runs in a thread, so that the driver can watch, draw and be interrupted meanwhile.
+class BarrierJob(TaggedJob):
+    """Uses the DataFrame API only: it works the same over Spark Connect.
 
-    Uses the DataFrame API only: it works the same over Spark Connect.
+    Args:
+        frame: The rows of the stage; None for a stage that only counts its nodes.
     """
 
     def __init__(
         self, spark: SparkSession, frame: Any, spec: RunSpec, on_done: Callable[[], None]
     ) -> None:
-        from pyspark import InheritableThread
-
-        self._spark = spark
-        self._is_connect = is_connect(spark)
-        #: The rows of the stage; None for a stage that only counts its nodes.
+        tag = f"sparktrain-{spec.run_id}-{spec.attempt}"
+        title = f"sparktrain run {spec.run_id}"
+        super().__init__(spark, self._collect, tag, title, on_done)
         self._frame = frame
         self._spec = spec
-        self._on_done = on_done
-        self._tag = f"sparktrain-{spec.run_id}-{spec.attempt}"
-        self._rows: list[Any] = []
-        self._cancelled = False
-        self._thread = InheritableThread(target=self._work, session=spark)
-        self._thread.daemon = True
-        #: What Spark raised, once the job is done.
-        self.error: Exception | None = None
-
-    def start(self) -> None:
-        self._thread.start()
-
-    def is_done(self) -> bool:
-        return not self._thread.is_alive()
-
-    def join(self, timeout_s: float) -> bool:
-        """Whether the job is done within the time."""
-        self._thread.join(timeout_s)
-        return self.is_done()
-
-    def cancel(self) -> None:
-        """Asks Spark to end the job; one that is not submitted yet never will be."""
-        self._cancelled = True
-        # Spark may be gone itself: then so is the job.
-        with contextlib.suppress(Exception):
-            if self._is_connect:
-                self._spark.interruptTag(self._tag)
-            else:
-                self._spark.sparkContext.cancelJobGroup(self._tag)
 
     def is_running(self) -> bool | None:
         """Whether Spark has started the tasks; None over Connect, which does not tell."""
@@ -87,7 +56,7 @@ class BarrierJob:
         """What the nodes handed back, in the order of the nodes."""
         found: list[Answer] = []
         chunks: list[list[bytes]] = []
-        for row in sorted(self._rows, key=lambda row: (row.node, row.part)):
+        for row in sorted(self.value or [], key=lambda row: (row.node, row.part)):
             if row.part == 0:
                 found.append(Answer(json.loads(bytes(row.payload))))
                 chunks.append([])
@@ -97,24 +66,10 @@ class BarrierJob:
             answer.value = b"".join(parts)
         return found
 
-    def _work(self) -> None:
-        num_nodes = len(self._spec.nodes)
-        try:
-            self._mark()
-            if not self._cancelled:
-                frame = self._frame
-                if frame is None:
-                    frame = self._spark.range(0, num_nodes, 1, num_nodes)
-                stage = frame.mapInArrow(AgentTask(self._spec), SCHEMA, barrier=True)
-                self._rows = stage.collect()
-        except Exception as error:
-            self.error = error
-        finally:
-            self._on_done()
-
-    def _mark(self) -> None:
-        """Gives the jobs of this thread a name to be cancelled by."""
-        if self._is_connect:
-            self._spark.addTag(self._tag)
-        else:
-            self._spark.sparkContext.setJobGroup(self._tag, f"sparktrain run {self._spec.run_id}")
+    def _collect(self) -> list[Any]:
+        frame = self._frame
+        if frame is None:
+            num_nodes = len(self._spec.nodes)
+            frame = self._spark.range(0, num_nodes, 1, num_nodes)
+        rows: list[Any] = frame.mapInArrow(AgentTask(self._spec), SCHEMA, barrier=True).collect()
+        return rows

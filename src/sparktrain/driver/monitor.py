@@ -13,7 +13,8 @@ from sparktrain.driver.plan import Plan
 from sparktrain.driver.record import RunRecord
 from sparktrain.spec import ControlAddress
 from sparktrain.wire.credentials import Credentials
-from sparktrain.wire.messages import End, Log, Message, Progress, Report, Stop
+from sparktrain.wire.message import Message
+from sparktrain.wire.messages import End, Log, Progress, Report, Stop
 from sparktrain.wire.server import ControlServer
 
 #: Lines shown at a time; the log files have them all. A terminal takes some thousand a second,

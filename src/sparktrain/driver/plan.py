@@ -140,6 +140,12 @@ def make_cluster_plan(
             advice="Give num_workers=2 or more; or distribution='none', where the function runs"
             " on every node.",
         )
+    if chief != CHIEF and resolved.distribution != "none":
+        raise ConfigError(
+            problem=f"cluster() got chief={chief!r}.",
+            advice="A strategy needs a node called 'chief'. Leave it out, or give"
+            " distribution='none'.",
+        )
     check_env(env)
     check_dynamic_allocation(spark)
     function = pickle_function(train_fn, args)

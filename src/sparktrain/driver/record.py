@@ -24,9 +24,10 @@ from typing import Any, TextIO
 from sparktrain.driver import state
 from sparktrain.driver.plan import Plan
 from sparktrain.errors import TAIL_LINES, RunDirError
+from sparktrain.spec import RUN_FILE
 from sparktrain.version import __version__
 
-RUN_FILE, METRICS_FILE, RESULT_FILE = "run.json", "metrics.jsonl", "result.json"
+METRICS_FILE, RESULT_FILE = "metrics.jsonl", "result.json"
 
 
 class RunRecord:

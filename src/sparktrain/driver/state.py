@@ -7,16 +7,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from sparktrain.spec import Failure, NodeSpec
-from sparktrain.wire.messages import (
-    Bye,
-    Failed,
-    Fed,
-    Joined,
-    Message,
-    Progress,
-    Report,
-    Returned,
-)
+from sparktrain.wire.message import Message
+from sparktrain.wire.messages import Bye, Failed, Fed, Joined, Progress, Report, Returned
 
 
 @dataclass(frozen=True)

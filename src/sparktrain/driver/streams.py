@@ -13,8 +13,6 @@ from sparktrain.driver.group import Group
 from sparktrain.driver.spark_facts import is_connect
 from sparktrain.errors import ConfigError
 
-STOP_WAIT_S = 30.0
-
 
 class StreamFeed:
     """A stream on its way into a cluster.

@@ -54,10 +54,6 @@ class TaggedJob:
         self._thread.join(timeout_s)
         return self.is_done()
 
-    @property
-    def is_cancelled(self) -> bool:
-        return self._cancelled
-
     def cancel(self) -> None:
         """Asks Spark to end the job; one that is not submitted yet never will be."""
         self._cancelled = True

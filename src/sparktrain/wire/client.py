@@ -20,7 +20,8 @@ from sparktrain.errors import WireError
 from sparktrain.spec import ControlAddress
 from sparktrain.wire import frames
 from sparktrain.wire.credentials import client_context
-from sparktrain.wire.messages import Hello, Log, Message, from_dict
+from sparktrain.wire.message import Message
+from sparktrain.wire.messages import Hello, Log, from_dict
 
 #: Pauses between attempts to connect grow from the first to the second value.
 RETRY_FIRST_S, RETRY_LAST_S = 0.2, 5.0

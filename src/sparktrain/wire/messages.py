@@ -3,90 +3,26 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from sparktrain.errors import WireError
-
-Checks = Mapping[str, Callable[[object], bool]]
+from sparktrain.wire import cluster_messages
+from sparktrain.wire.message import (
+    Checks,
+    Message,
+    is_count,
+    is_failure,
+    is_lines,
+    is_metrics,
+    is_number,
+    is_text,
+    maybe,
+)
 
 #: Raised with every change of a message's meaning; both ends must have the same.
 PROTOCOL = 1
-
-
-def _is_text(value: object) -> bool:
-    return isinstance(value, str)
-
-
-def _is_count(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
-
-
-def _is_lines(value: object) -> bool:
-    return isinstance(value, list) and all(isinstance(line, str) for line in value)
-
-
-def _is_metrics(value: object) -> bool:
-    return isinstance(value, dict) and all(_is_number(number) for number in value.values())
-
-
-def _is_failure(value: object) -> bool:
-    return isinstance(value, dict) and all(
-        check(value.get(name)) for name, check in _FAILURE_CHECKS.items()
-    )
-
-
-def _is_differences(value: object) -> bool:
-    return isinstance(value, dict) and all(
-        isinstance(holders, dict) and all(_is_lines(names) for names in holders.values())
-        for holders in value.values()
-    )
-
-
-def _is_card(value: object) -> bool:
-    """As the driver uses it: where the node is, what it runs, and its door."""
-    if not isinstance(value, dict) or not _is_text(value.get("host")):
-        return False
-    versions, door = value.get("versions"), value.get("door")
-    if not isinstance(versions, dict) or not isinstance(door, dict):
-        return False
-    texts = [*versions.values(), *(door.get(name) for name in ("node", "host", "path"))]
-    texts.append(door.get("certificate"))
-    return (
-        all(map(_is_text, texts)) and _is_count(value.get("port")) and _is_count(door.get("port"))
-    )
-
-
-def _maybe(check: Callable[[object], bool]) -> Callable[[object], bool]:
-    return lambda value: value is None or check(value)
-
-
-#: The fields of spec.Failure as they arrive.
-_FAILURE_CHECKS: Checks = {
-    **dict.fromkeys(("node", "host", "kind", "what"), _is_text),
-    "exit_code": _maybe(lambda value: isinstance(value, int) and not isinstance(value, bool)),
-    "signal": _maybe(_is_count),
-    "traceback": _is_text,
-    "tail": _is_lines,
-    "is_echo": lambda value: isinstance(value, bool),
-    "differences": _maybe(_is_differences),
-}
-
-
-@dataclass(frozen=True)
-class Message:
-    """Base of all messages."""
-
-    kind: ClassVar[str] = ""
-    checks: ClassVar[Checks] = {}
-
-    def to_dict(self) -> dict[str, Any]:
-        return {"kind": self.kind, **dataclasses.asdict(self)}
 
 
 @dataclass(frozen=True)
@@ -100,11 +36,11 @@ class Hello(Message):
     protocol: int = PROTOCOL
     kind: ClassVar[str] = "hello"
     checks: ClassVar[Checks] = {
-        "node": _is_text,
-        "run_id": _is_text,
-        "attempt": _is_count,
-        "token": _is_text,
-        "protocol": _is_count,
+        "node": is_text,
+        "run_id": is_text,
+        "attempt": is_count,
+        "token": is_text,
+        "protocol": is_count,
     }
 
 
@@ -115,7 +51,7 @@ class Joined(Message):
     host: str
     pid: int
     kind: ClassVar[str] = "joined"
-    checks: ClassVar[Checks] = {"host": _is_text, "pid": _is_count}
+    checks: ClassVar[Checks] = {"host": is_text, "pid": is_count}
 
 
 @dataclass(frozen=True)
@@ -125,7 +61,7 @@ class Log(Message):
     lines: list[str]
     dropped: int = 0
     kind: ClassVar[str] = "log"
-    checks: ClassVar[Checks] = {"lines": _is_lines, "dropped": _is_count}
+    checks: ClassVar[Checks] = {"lines": is_lines, "dropped": is_count}
 
 
 @dataclass(frozen=True)
@@ -148,16 +84,16 @@ class Progress(Message):
     ended: bool = False
     kind: ClassVar[str] = "progress"
     checks: ClassVar[Checks] = {
-        "epoch": _maybe(_is_count),
-        "epochs": _maybe(_is_count),
-        "step": _maybe(_is_count),
-        "steps": _maybe(_is_count),
-        "metrics": _is_metrics,
-        "examples_per_s": _maybe(_is_number),
-        "steps_per_s": _maybe(_is_number),
-        "input_wait": _maybe(_is_number),
-        "rows": _maybe(_is_count),
-        "total_steps": _maybe(_is_count),
+        "epoch": maybe(is_count),
+        "epochs": maybe(is_count),
+        "step": maybe(is_count),
+        "steps": maybe(is_count),
+        "metrics": is_metrics,
+        "examples_per_s": maybe(is_number),
+        "steps_per_s": maybe(is_number),
+        "input_wait": maybe(is_number),
+        "rows": maybe(is_count),
+        "total_steps": maybe(is_count),
         "ended": lambda value: isinstance(value, bool),
     }
 
@@ -168,7 +104,7 @@ class Report(Message):
 
     metrics: dict[str, float]
     kind: ClassVar[str] = "report"
-    checks: ClassVar[Checks] = {"metrics": _is_metrics}
+    checks: ClassVar[Checks] = {"metrics": is_metrics}
 
 
 @dataclass(frozen=True)
@@ -177,7 +113,7 @@ class Failed(Message):
 
     failure: dict[str, Any]
     kind: ClassVar[str] = "failed"
-    checks: ClassVar[Checks] = {"failure": _is_failure}
+    checks: ClassVar[Checks] = {"failure": is_failure}
 
 
 @dataclass(frozen=True)
@@ -186,7 +122,7 @@ class Fed(Message):
 
     rows: dict[str, float]
     kind: ClassVar[str] = "fed"
-    checks: ClassVar[Checks] = {"rows": _is_metrics}
+    checks: ClassVar[Checks] = {"rows": is_metrics}
 
 
 @dataclass(frozen=True)
@@ -219,7 +155,7 @@ class End(Message):
     may_restart: bool = False
     kind: ClassVar[str] = "end"
     checks: ClassVar[Checks] = {
-        "reason": _is_text,
+        "reason": is_text,
         "may_restart": lambda value: isinstance(value, bool),
     }
 
@@ -231,145 +167,21 @@ class Leave(Message):
     kind: ClassVar[str] = "leave"
 
 
-@dataclass(frozen=True)
-class Arrived(Message):
-    """A node that outlives its Spark task is there; the driver tells it who the others are."""
-
-    card: dict[str, Any]
-    kind: ClassVar[str] = "arrived"
-    checks: ClassVar[Checks] = {"card": _is_card}
-
-
-@dataclass(frozen=True)
-class Meet(Message):
-    """From the driver: all have arrived, and these are their addresses by role."""
-
-    cluster: dict[str, list[str]]
-    kind: ClassVar[str] = "meet"
-    checks: ClassVar[Checks] = {
-        "cluster": lambda value: isinstance(value, dict) and all(map(_is_lines, value.values()))
-    }
-
-
-@dataclass(frozen=True)
-class Beat(Message):
-    """From the driver, every few seconds: it is still there."""
-
-    kind: ClassVar[str] = "beat"
-
-
-@dataclass(frozen=True)
-class Exported(Message):
-    """The function wrote a model."""
-
-    path: str
-    kind: ClassVar[str] = "export"
-    checks: ClassVar[Checks] = {"path": _is_text}
-
-
-@dataclass(frozen=True)
-class Taken(Message):
-    """How many rows of a feed the function has taken so far."""
-
-    feed: str
-    rows: int
-    kind: ClassVar[str] = "taken"
-    checks: ClassVar[Checks] = {"feed": _is_text, "rows": _is_count}
-
-
-@dataclass(frozen=True)
-class Enough(Message):
-    """The function wants no more rows."""
-
-    kind: ClassVar[str] = "enough"
-
-
-@dataclass(frozen=True)
-class Pace(Message):
-    """How many steps a worker's dataset has given out, and whether it waits for rows now."""
-
-    steps: int
-    is_waiting: bool
-    kind: ClassVar[str] = "pace"
-    checks: ClassVar[Checks] = {
-        "steps": _is_count,
-        "is_waiting": lambda value: isinstance(value, bool),
-    }
-
-
-@dataclass(frozen=True)
-class Catch(Message):
-    """From the driver: give out steps up to this number, without rows where there are none."""
-
-    steps: int
-    kind: ClassVar[str] = "catch"
-    checks: ClassVar[Checks] = {"steps": _is_count}
-
-
-@dataclass(frozen=True)
-class Announce(Message):
-    """From the driver: rows of a table will come, here or elsewhere; these are its columns."""
-
-    table: str
-    columns: list[dict[str, Any]]
-    kind: ClassVar[str] = "announce"
-    checks: ClassVar[Checks] = {
-        "table": _is_text,
-        "columns": lambda value: (
-            isinstance(value, list) and all(isinstance(column, dict) for column in value)
-        ),
-    }
-
-
-@dataclass(frozen=True)
-class Forget(Message):
-    """From the driver: a feed is over, and no task of it will come back."""
-
-    feed: str
-    kind: ClassVar[str] = "forget"
-    checks: ClassVar[Checks] = {"feed": _is_text}
-
-
-@dataclass(frozen=True)
-class NoMore(Message):
-    """From the driver: no more rows will come."""
-
-    kind: ClassVar[str] = "no_more"
-
-
-@dataclass(frozen=True)
-class Ask(Message):
-    """From a feeding task that lost a trainer: what happened?"""
-
-    kind: ClassVar[str] = "ask_cause"
-
-
-@dataclass(frozen=True)
-class Cause(Message):
-    """The answer: the error as text; empty if none is known."""
-
-    text: str
-    kind: ClassVar[str] = "cause"
-    checks: ClassVar[Checks] = {"text": _is_text}
-
-
-_RUN = (Hello, Joined, Log, Progress, Report, Failed, Fed, Returned, Bye, Stop, End, Leave)
-_CLUSTER = (
-    Arrived,
-    Meet,
-    Beat,
-    Exported,
-    Taken,
-    Enough,
-    Pace,
-    Catch,
-    Announce,
-    Forget,
-    NoMore,
-    Ask,
-    Cause,
+_RUN: tuple[type[Message], ...] = (
+    Hello,
+    Joined,
+    Log,
+    Progress,
+    Report,
+    Failed,
+    Fed,
+    Returned,
+    Bye,
+    Stop,
+    End,
+    Leave,
 )
-_KINDS: dict[str, type[Message]] = {cls.kind: cls for cls in (*_RUN, *_CLUSTER)}
+_KINDS: dict[str, type[Message]] = {cls.kind: cls for cls in (*_RUN, *cluster_messages.ALL)}
 
 
 def from_dict(values: Mapping[str, Any]) -> Message:

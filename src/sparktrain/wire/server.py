@@ -14,7 +14,8 @@ from typing import Any
 from sparktrain.errors import WireError
 from sparktrain.wire import frames
 from sparktrain.wire.credentials import Credentials
-from sparktrain.wire.messages import PROTOCOL, Hello, Message, from_dict
+from sparktrain.wire.message import Message
+from sparktrain.wire.messages import PROTOCOL, Hello, from_dict
 
 #: A caller that does not say who it is within this time is cut off.
 HELLO_TIMEOUT_S = 10.0

@@ -1,0 +1,50 @@
+"""What a trainer is told first: the same for one in a task and one that outlives it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+from sparktrain.agent.process import is_sparks_own
+from sparktrain.spec import NodeSpec, RunSpec
+
+
+def describe_data(spec: RunSpec, node: NodeSpec) -> bytes:
+    """The tables as the trainer gets them: not in a frame, which lists of files may exceed."""
+    fed = [table.to_dict() for table in spec.tables]
+    files = [table.to_dict(node.rank) for table in spec.file_tables]
+    return json.dumps({"fed": fed, "files": files}).encode()
+
+
+def make_job(
+    spec: RunSpec,
+    node: NodeSpec,
+    data_bytes: int,
+    trays: dict[str, Any] | None = None,
+    door: dict[str, Any] | None = None,
+) -> dict[str, Any]:
+    """The first frame; the function and the data follow it.
+
+    Args:
+        trays: By which fresh rows come, in a task.
+        door: At which rows come, outside of one.
+    """
+    mine = [entry for entry in sys.path if entry and not is_sparks_own(entry)]
+    return {
+        "kind": "job",
+        "role": node.role,
+        "index": node.index,
+        "first_rank": node.first_rank,
+        "num_workers": spec.num_workers,
+        "num_ps": spec.num_ps,
+        "run_id": spec.run_id,
+        "run_dir": spec.run_dir,
+        "needs_strategy": spec.needs_strategy,
+        "max_result_bytes": spec.max_result_bytes,
+        "python_path": list(dict.fromkeys([*mine, *spec.python_path])),
+        "function_bytes": len(spec.function),
+        "data_bytes": data_bytes,
+        "trays": trays,
+        "door": door,
+    }

@@ -1,0 +1,148 @@
+"""The messages between the driver of a cluster, its nodes, and tasks that lost one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from sparktrain.wire.message import Checks, Message, is_card, is_count, is_lines, is_text
+
+
+@dataclass(frozen=True)
+class Arrived(Message):
+    """A node that outlives its Spark task is there; the driver tells it who the others are."""
+
+    card: dict[str, Any]
+    kind: ClassVar[str] = "arrived"
+    checks: ClassVar[Checks] = {"card": is_card}
+
+
+@dataclass(frozen=True)
+class Meet(Message):
+    """From the driver: all have arrived, and these are their addresses by role."""
+
+    cluster: dict[str, list[str]]
+    kind: ClassVar[str] = "meet"
+    checks: ClassVar[Checks] = {
+        "cluster": lambda value: isinstance(value, dict) and all(map(is_lines, value.values()))
+    }
+
+
+@dataclass(frozen=True)
+class Beat(Message):
+    """From the driver, every few seconds: it is still there."""
+
+    kind: ClassVar[str] = "beat"
+
+
+@dataclass(frozen=True)
+class Exported(Message):
+    """The function wrote a model."""
+
+    path: str
+    kind: ClassVar[str] = "export"
+    checks: ClassVar[Checks] = {"path": is_text}
+
+
+@dataclass(frozen=True)
+class Taken(Message):
+    """How many rows of a feed the function has taken so far."""
+
+    feed: str
+    rows: int
+    kind: ClassVar[str] = "taken"
+    checks: ClassVar[Checks] = {"feed": is_text, "rows": is_count}
+
+
+@dataclass(frozen=True)
+class Enough(Message):
+    """The function wants no more rows."""
+
+    kind: ClassVar[str] = "enough"
+
+
+@dataclass(frozen=True)
+class Pace(Message):
+    """How many steps a worker's dataset has given out, and whether it waits for rows now."""
+
+    steps: int
+    is_waiting: bool
+    kind: ClassVar[str] = "pace"
+    checks: ClassVar[Checks] = {
+        "steps": is_count,
+        "is_waiting": lambda value: isinstance(value, bool),
+    }
+
+
+@dataclass(frozen=True)
+class Catch(Message):
+    """From the driver: give out steps up to this number, without rows where there are none."""
+
+    steps: int
+    kind: ClassVar[str] = "catch"
+    checks: ClassVar[Checks] = {"steps": is_count}
+
+
+@dataclass(frozen=True)
+class Announce(Message):
+    """From the driver: rows of a table will come, here or elsewhere; these are its columns."""
+
+    table: str
+    columns: list[dict[str, Any]]
+    kind: ClassVar[str] = "announce"
+    checks: ClassVar[Checks] = {
+        "table": is_text,
+        "columns": lambda value: (
+            isinstance(value, list) and all(isinstance(column, dict) for column in value)
+        ),
+    }
+
+
+@dataclass(frozen=True)
+class Forget(Message):
+    """From the driver: a feed is over, and no task of it will come back."""
+
+    feed: str
+    kind: ClassVar[str] = "forget"
+    checks: ClassVar[Checks] = {"feed": is_text}
+
+
+@dataclass(frozen=True)
+class NoMore(Message):
+    """From the driver: no more rows will come."""
+
+    kind: ClassVar[str] = "no_more"
+
+
+@dataclass(frozen=True)
+class Ask(Message):
+    """From a feeding task that lost a trainer: what happened?"""
+
+    kind: ClassVar[str] = "ask_cause"
+
+
+@dataclass(frozen=True)
+class Cause(Message):
+    """The answer: the error as text; empty if none is known."""
+
+    text: str
+    kind: ClassVar[str] = "cause"
+    checks: ClassVar[Checks] = {"text": is_text}
+
+
+#: Every kind of them.
+ALL: tuple[type[Message], ...] = (
+    Arrived,
+    Meet,
+    Beat,
+    Exported,
+    Taken,
+    Enough,
+    Pace,
+    Catch,
+    Announce,
+    Forget,
+    NoMore,
+    Ask,
+    Cause,
+)
