@@ -29,7 +29,9 @@ def start_cluster_server(ctx: Any, num_gpus: int = 1, rdma: bool = False) -> tup
     """TensorFlow's cluster description and this node's server, for programs of TensorFlow 1."""
     import tensorflow as tf
 
-    cluster = tf.train.ClusterSpec(ctx.cluster_spec)
+    # An evaluator runs no server: sessions would wait for it for ever.
+    servers = {role: hosts for role, hosts in ctx.cluster_spec.items() if role != "evaluator"}
+    cluster = tf.train.ClusterSpec(servers)
     config = tf.compat.v1.ConfigProto()
     if ctx.job_name == "ps" or num_gpus == 0:
         config.device_count["GPU"] = 0

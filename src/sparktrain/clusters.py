@@ -184,7 +184,7 @@ class Cluster:
         except TimeoutError as late:
             from sparktrain.driver.failures import make_timeout
 
-            error = make_timeout(group.hub.snapshot, group.plan, group.record)
+            error = make_timeout(group.hub.snapshot, timeout_s, group.record)
             self._abort(error)
             raise error from late
 

@@ -80,3 +80,41 @@ def count_columns(args: Any, ctx: Any) -> None:
         rows += int(batch[0].shape[0])
         total += float(batch[1].numpy().sum())
     (Path(args["folder"]) / f"{ctx.task_index}.txt").write_text(f"{rows} {total}")
+
+
+def note_roles(args: Any, ctx: Any) -> None:
+    """What every node is, and that variables are where the parameter servers are."""
+    import os
+
+    import psutil
+    import tensorflow.compat.v1 as tf
+
+    parents = [parent.pid for parent in psutil.Process().parents()]
+    known = {
+        "roles": {role: len(hosts) for role, hosts in ctx.cluster_spec.items()},
+        "executor_id": ctx.executor_id,
+        "num_workers": ctx.num_workers,
+        "config": json.loads(os.environ.get("TF_CONFIG", "{}")).get("task"),
+        "cuda": os.environ.get("CUDA_VISIBLE_DEVICES"),
+        "parents": parents,
+        "pid": os.getpid(),
+    }
+    (Path(args["folder"]) / f"{ctx.job_name}-{ctx.task_index}.json").write_text(json.dumps(known))
+    if ctx.job_name == "evaluator":
+        return
+    tf.disable_eager_execution()
+    cluster, server = ctx.start_cluster_server(1)
+    if ctx.job_name == "ps":
+        server.join()
+    device = f"/job:{ctx.job_name}/task:{ctx.task_index}"
+    with tf.device(tf.train.replica_device_setter(worker_device=device, cluster=cluster)):
+        total = tf.get_variable("total", (), initializer=tf.zeros_initializer())
+        add = tf.assign_add(total, 1.0, use_locking=True)
+    is_chief = ctx.job_name in ("chief", "master")
+    with tf.train.MonitoredTrainingSession(server.target, is_chief=is_chief) as session:
+        for _ in range(5):
+            value = session.run(add)
+    print("total", value, "on", total.device, flush=True)
+    with tf.summary.FileWriter(args["log_dir"] + f"/{ctx.executor_id}") as writer:
+        summary = tf.Summary(value=[tf.Summary.Value(tag="total", simple_value=float(value))])
+        writer.add_summary(summary, 1)

@@ -98,6 +98,8 @@ def test_a_loss_says_how_to_go_on_or_how_often_that_was_tried(record: RunRecord)
         text = str(to_error(make_failure(kind), record, 2))
         assert "Restarts so far: 2." in text
         assert "max_restarts" not in text
+        text = str(to_error(make_failure(kind), record, None))  # of a cluster, which has none
+        assert "same run_dir" in text and "max_restarts" not in text
 
 
 def test_different_software_is_named_with_the_nodes_that_have_it(record: RunRecord) -> None:
@@ -148,7 +150,7 @@ def test_a_timeout_names_the_first_node_that_was_not_done(
         (CHIEF, Returned()),
         (WORKER, Progress(epoch=3, step=70)),
     )
-    error = make_timeout(snapshot, make_plan(tmp_path), record)
+    error = make_timeout(snapshot, 2.5, record)
     assert isinstance(error, TimeoutError)
     assert (error.node, error.host) == (WORKER, "host-1")
     assert error.what == (
@@ -162,13 +164,13 @@ def test_a_timeout_names_the_first_node_that_was_not_done(
 
 def test_a_timeout_of_the_only_busy_node_names_no_other(record: RunRecord, tmp_path: Path) -> None:
     done = [(node, message) for node in (CHIEF, WORKER) for message in (JOINED, Returned(), Bye())]
-    error = make_timeout(tell(*done, (EVALUATOR, JOINED)), make_plan(tmp_path), record)
+    error = make_timeout(tell(*done, (EVALUATOR, JOINED)), 2.5, record)
     assert (error.node, error.tail, error.log_path) == (EVALUATOR, (), "")
     assert error.what == "the function was still running after timeout_s=2.5"
 
 
 def test_a_timeout_before_the_start_says_so(record: RunRecord, tmp_path: Path) -> None:
-    error = make_timeout(tell(), make_plan(tmp_path, 60), record)
+    error = make_timeout(tell(), 60, record)
     assert (error.node, error.host) == (CHIEF, "")
     assert error.what == (
         "the node had not come up after timeout_s=60; others: worker:0 waiting, evaluator:0 waiting"
@@ -178,7 +180,7 @@ def test_a_timeout_before_the_start_says_so(record: RunRecord, tmp_path: Path) -
 def test_a_timeout_does_not_say_of_a_running_node_that_it_did_not_start(
     record: RunRecord, tmp_path: Path
 ) -> None:
-    error = make_timeout(tell((WORKER, JOINED)), make_plan(tmp_path), record)
+    error = make_timeout(tell((WORKER, JOINED)), 2.5, record)
     assert error.what == (
         "the node had not come up after timeout_s=2.5;"
         " others: worker:0 running, evaluator:0 waiting"
@@ -190,7 +192,7 @@ def test_a_timeout_does_not_say_of_a_node_that_returned_that_it_runs(
     record: RunRecord, tmp_path: Path, last: tuple[Message, ...]
 ) -> None:
     returned = tell(*((node.name, one) for node in NODES for one in (JOINED, *last)))
-    error = make_timeout(returned, make_plan(tmp_path), record)
+    error = make_timeout(returned, 2.5, record)
     assert error.node == CHIEF
     assert error.what == (
         "the run was not over, although all functions had returned, after timeout_s=2.5"
@@ -201,7 +203,7 @@ def test_a_timeout_does_not_say_of_a_node_that_returned_that_it_runs(
 def test_a_long_timeout_is_named_as_it_was_given(
     record: RunRecord, tmp_path: Path, timeout_s: float
 ) -> None:
-    error = make_timeout(tell(), make_plan(tmp_path, timeout_s), record)
+    error = make_timeout(tell(), timeout_s, record)
     assert f"timeout_s={timeout_s};" in error.what
 
 

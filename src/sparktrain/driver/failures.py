@@ -21,16 +21,18 @@ from sparktrain.spec import Failure
 _RESTART_ADVICE = (
     "Give max_restarts=1 or more to go on from the last checkpoint when a node is lost."
 )
+_CLUSTER_ADVICE = "Start a cluster with the same run_dir, and feed again."
 
 
-def to_error(failure: Failure, record: RunRecord, num_restarts: int) -> SparktrainError:
-    """The error for the first cause of a failed run."""
+def to_error(failure: Failure, record: RunRecord, num_restarts: int | None) -> SparktrainError:
+    """The error for the first cause of a failed run, or of a cluster (num_restarts=None)."""
     if failure.kind == "versions":
         return VersionMismatchError(differences=failure.differences or {})
     kinds: dict[str, type[TrainingError]] = {"result": ResultError, "data": DataError}
     if state.is_loss(failure):
         cls: type[TrainingError] = NodeLostError
-        advice = f"Restarts so far: {num_restarts}." if num_restarts else _RESTART_ADVICE
+        advice = _CLUSTER_ADVICE if num_restarts is None else _RESTART_ADVICE
+        advice = f"Restarts so far: {num_restarts}." if num_restarts else advice
     else:
         cls, advice = kinds.get(failure.kind, NodeFailedError), ""
     log_path = record.log_path(failure.node)
@@ -57,7 +59,9 @@ def make_empty(name: str, plan: Plan) -> DataError:
     )
 
 
-def make_timeout(snapshot: state.Snapshot, plan: Plan, record: RunRecord) -> RunTimeoutError:
+def make_timeout(
+    snapshot: state.Snapshot, timeout_s: float | None, record: RunRecord
+) -> RunTimeoutError:
     """The error at timeout_s: names the first node that was not done."""
     busy = [node for node in snapshot.nodes.values() if node.status not in ("returned", "done")]
     node = busy[0] if busy else next(iter(snapshot.nodes.values()))
@@ -74,7 +78,7 @@ def make_timeout(snapshot: state.Snapshot, plan: Plan, record: RunRecord) -> Run
     return RunTimeoutError(
         node=node.name,
         host=node.host,
-        what=f"{doing} after timeout_s={plan.timeout_s}{step}"
+        what=f"{doing} after timeout_s={timeout_s}{step}"
         + (f"; others: {others}" if others else ""),
         tail=record.tail(node.name),
         log_path=str(log_path) if log_path.exists() else "",

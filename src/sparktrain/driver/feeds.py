@@ -179,10 +179,10 @@ class Feeds:
                 return True
             failure = find_failure(str(job.error))
             if failure is not None and failure.kind == "data":
-                raise failures.to_error(failure, group.record, 0) from None
+                raise failures.to_error(failure, group.record, None) from None
             if failure is not None:  # a trainer that is gone, as a task saw it
                 group.wait_for_cause(CAUSE_WAIT_S)
-                raise failures.to_error(failure, group.record, 0) from job.error
+                raise failures.to_error(failure, group.record, None) from job.error
             group.check()
             raise job.error
         return not all(is_wanted for _, _, is_wanted in job.value)

@@ -240,7 +240,7 @@ class Group:
             if now - self._echo_since > ECHO_WAIT_S:
                 found = next(f for f in snapshot.failures if self._counts(f))
         if found is not None:
-            self._error = failures.to_error(found, self.record, 0)
+            self._error = failures.to_error(found, self.record, None)
             # The others cannot go on without it.
             self.hub.end_nodes("another node failed", may_restart=False)
 

@@ -181,7 +181,7 @@ class Launch:
             now = time.monotonic()
             if self._deadline is not None and now >= self._deadline:
                 self._stop_gently(job)
-                raise failures.make_timeout(snapshot, self._plan, self._record)
+                raise failures.make_timeout(snapshot, self._plan.timeout_s, self._record)
             launch_timeout_s = self._plan.settings.launch_timeout_s
             if now - submitted > launch_timeout_s and self._is_stuck(snapshot, job):
                 raise failures.make_launch_timeout(

@@ -99,7 +99,7 @@ def _probe(group: Group, frame: Any, task: AskTask) -> Any:
             group.wait_for_cause(CAUSE_WAIT_S if failure is not None else 0.0)
         if failure is None:
             raise job.error
-        raise failures.to_error(failure, group.record, 0) from job.error
+        raise failures.to_error(failure, group.record, None) from job.error
     if not job.value:
         raise ConfigError(
             problem="predict() got a DataFrame without rows: what is answered is not known.",
