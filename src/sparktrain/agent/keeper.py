@@ -31,7 +31,17 @@ from sparktrain.agent.process import (
 )
 from sparktrain.spec import PS, RUN_FILE, NodeSpec, RunSpec
 from sparktrain.wire.client import ControlClient
-from sparktrain.wire.cluster_messages import Announce, Arrived, Beat, Catch, Forget, Meet, NoMore
+from sparktrain.wire.cluster_messages import (
+    Announce,
+    Arrived,
+    Beat,
+    Catch,
+    Flush,
+    Forget,
+    Meet,
+    NoMore,
+    Save,
+)
 from sparktrain.wire.credentials import Credentials
 from sparktrain.wire.flight import Door
 from sparktrain.wire.message import Message
@@ -215,7 +225,7 @@ class Keeper:
         elif self._trainer is not None:
             if isinstance(message, Meet):
                 self._trainer.send({"kind": "cluster", "cluster": message.cluster})
-            elif isinstance(message, (Stop, NoMore, Announce, Forget, Catch)):
+            elif isinstance(message, (Stop, NoMore, Announce, Forget, Catch, Flush, Save)):
                 self._trainer.send(message.to_dict())
 
     def _watch_driver(self) -> None:

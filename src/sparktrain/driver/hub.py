@@ -23,10 +23,12 @@ from sparktrain.wire.cluster_messages import (
     Cause,
     Enough,
     Exported,
+    Flushed,
     Forget,
     Meet,
     NoMore,
     Pace,
+    Saved,
     Taken,
 )
 from sparktrain.wire.flight import Door
@@ -44,11 +46,15 @@ class Hub(Monitor):
     def __init__(self, plan: Plan, record: RunRecord, bind: str, told: str) -> None:
         super().__init__(plan, record, bind, told)
         self._cards: dict[str, dict[str, Any]] = {}
-        self._paces: dict[str, tuple[int, bool]] = {}
+        #: table -> node -> where it is.
+        self._paces: dict[str, dict[str, tuple[int, bool]]] = {}
         #: (node, feed) -> rows that the node's function has taken.
         self.taken: dict[tuple[str, str], int] = {}
         #: The same over all feeds and nodes, also those that are over.
         self.num_taken = 0
+        #: Feeds all of whose rows were in a step: (node, feed); and those with a checkpoint.
+        self.flushed: set[tuple[str, str]] = set()
+        self.saved: set[str] = set()
         #: Nodes whose functions want no more rows.
         self.sated: set[str] = set()
         self.model_path: str | None = None
@@ -94,9 +100,17 @@ class Hub(Monitor):
         self.send(Forget(feed))
         with self._changed:
             self.taken = {key: rows for key, rows in self.taken.items() if key[1] != feed}
+            self.flushed = {key for key in self.flushed if key[1] != feed}
+            self.saved.discard(feed)
 
-    def finish_feeds(self) -> None:
-        self.send(NoMore())
+    def count_taken(self, feed: str) -> dict[str, int]:
+        """Rows of a feed that functions have taken, by node."""
+        with self._changed:
+            return {node: rows for (node, one), rows in self.taken.items() if one == feed}
+
+    def finish_feeds(self, table: str = "") -> None:
+        """No more rows will come: of a table, or of any."""
+        self.send(NoMore(table))
 
     def let_leave(self) -> None:
         self.send(Leave())
@@ -137,9 +151,14 @@ class Hub(Monitor):
             elif isinstance(message, Exported):
                 self.model_path = message.path
             elif isinstance(message, Pace):
-                self._paces[node] = (message.steps, message.is_waiting)
-                for name, steps in find_catch_up(self._paces).items():
-                    self.send(Catch(steps), name)
+                paces = self._paces.setdefault(message.table, {})
+                paces[node] = (message.steps, message.is_waiting)
+                for name, steps in find_catch_up(paces).items():
+                    self.send(Catch(message.table, steps), name)
+            elif isinstance(message, Flushed):
+                self.flushed.add((node, message.feed))
+            elif isinstance(message, Saved):
+                self.saved.add(message.feed)
 
     def _on_closed(self, node: str, attempt: int) -> None:
         self._broken_at[node] = time.monotonic()
