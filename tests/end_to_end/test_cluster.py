@@ -54,46 +54,37 @@ def test_rows_of_any_kind(spark: Any) -> None:
     assert any("dtype=float32" in line for line in lines)
 
 
-def test_a_task_that_is_tried_again_loses_and_doubles_nothing(spark: Any) -> None:
-    def fail_once(batches: Any) -> Any:
-        from pyspark import TaskContext
+def fail_at_first(attempts: int, is_mixed: bool) -> Any:
+    """Passes batches on; fails in the middle, when a part of them was brought."""
 
-        attempt = TaskContext.get().attemptNumber()  # type: ignore[union-attr]
-        for number, batch in enumerate(batches):
-            yield batch
-            if number == 2 and attempt < 2:
-                raise RuntimeError("this task fails twice")
-
-    spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "100")
-    try:
-        frame = spark.range(0, 4000, 1, 4).mapInArrow(fail_once, "id long")
-        with st.cluster(cluster_cases.note_ids, num_workers=2, spark=spark, **QUIET) as cluster:
-            assert cluster.feed(frame).rows == 4000
-    finally:
-        spark.conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch")
-    assert cluster_cases.read_ids(cluster.run_dir) == list(range(4000))
-
-
-def test_a_task_that_is_tried_again_in_another_order_is_an_error(spark: Any) -> None:
-    def fail_once(batches: Any) -> Any:
+    def pass_on(batches: Any) -> Any:
         from pyspark import TaskContext
 
         attempt = TaskContext.get().attemptNumber()  # type: ignore[union-attr]
         for number, batch in enumerate(batches):
             # As behind a shuffle, whose blocks come as they come.
-            yield batch if attempt == 0 else batch.take(list(reversed(range(batch.num_rows))))
-            if number == 2 and attempt == 0:
-                raise RuntimeError("this task fails once")
+            order = list(reversed(range(batch.num_rows)))
+            yield batch.take(order) if is_mixed and attempt else batch
+            if number == 30 and attempt < attempts:
+                time.sleep(1)
+                raise RuntimeError("this task fails")
 
-    spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "100")
-    try:
-        frame = spark.range(0, 1000, 1, 1).mapInArrow(fail_once, "id long")
-        with st.cluster(cluster_cases.note_ids, num_workers=1, spark=spark, **QUIET) as cluster:
-            with pytest.raises(st.DataError, match="came in another order when Spark tried"):
-                cluster.feed(frame)
-            cluster.feed(spark.range(5))  # the cluster itself goes on
-    finally:
-        spark.conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch")
+    return pass_on
+
+
+def test_a_task_that_is_tried_again_loses_and_doubles_nothing(spark: Any) -> None:
+    frame = spark.range(0, 800_000, 1, 2).mapInArrow(fail_at_first(2, is_mixed=False), "id long")
+    with st.cluster(cluster_cases.note_ids, num_workers=2, spark=spark, **QUIET) as cluster:
+        assert cluster.feed(frame).rows == 800_000
+    assert cluster_cases.read_ids(cluster.run_dir) == list(range(800_000))
+
+
+def test_a_task_that_is_tried_again_in_another_order_is_an_error(spark: Any) -> None:
+    frame = spark.range(0, 400_000, 1, 1).mapInArrow(fail_at_first(1, is_mixed=True), "id long")
+    with st.cluster(cluster_cases.note_ids, num_workers=1, spark=spark, **QUIET) as cluster:
+        with pytest.raises(st.DataError, match="came in another order when Spark tried"):
+            cluster.feed(frame)
+        cluster.feed(spark.range(5))  # the cluster itself goes on
 
 
 def test_feed_then_predict(spark: Any) -> None:

@@ -223,8 +223,10 @@ class Feeds:
             late = {node for node, rows in missing.items() if taken.get(node, 0) < rows}
             if not late:
                 return False
-            if watch.is_over() or late <= self._group.find_sated():
+            if watch.is_over():
                 return True
+            if late <= self._group.find_sated():  # what is left of theirs is dropped
+                return not watch.needs_all
             self._group.hub.wait(TICK_S)
 
     def _save(self, feed: str, table: str, watch: Watch) -> bool:

@@ -22,7 +22,7 @@ from sparktrain.driver.record import RunRecord
 from sparktrain.driver.tagged import TaggedJob
 from sparktrain.driver.tensorboard import TensorBoard
 from sparktrain.errors import LaunchError, SparktrainError
-from sparktrain.spec import Failure, NodeSpec
+from sparktrain.spec import EVALUATOR, Failure, NodeSpec
 from sparktrain.wire.messages import End
 
 if TYPE_CHECKING:
@@ -36,6 +36,8 @@ LOST_WAIT_S = 5.0
 #: How long nodes may take to be gone.
 END_TIMEOUT_S = 20.0
 BEAT_S = 2.0
+#: How long an evaluator may take for its last checkpoint when the training is over.
+EVALUATOR_GRACE_S = 30.0
 
 
 class Group:
@@ -288,8 +290,11 @@ class Group:
                 continue
             self.hub.ask_to_stop(name)
             # A server of TensorFlow 1 is joined for ever, and an evaluator may look for new
-            # checkpoints for ever.
-            if now - self._over_since > self.plan.settings.stop_grace_s:
+            # checkpoints for ever; but it may also be at its last one.
+            grace_s = self.plan.settings.stop_grace_s
+            if name.startswith(EVALUATOR):
+                grace_s = max(grace_s, EVALUATOR_GRACE_S)
+            if now - self._over_since > grace_s:
                 self.hub.send(End("the workers are done", may_restart=False), name)
         statuses = [
             known.status
