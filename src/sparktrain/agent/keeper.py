@@ -29,9 +29,20 @@ from sparktrain.agent.process import (
     find_python_path,
     make_environment,
 )
+from sparktrain.agent.reminder import Reminder
 from sparktrain.spec import PS, RUN_FILE, NodeSpec, RunSpec
 from sparktrain.wire.client import ControlClient
-from sparktrain.wire.cluster_messages import Announce, Arrived, Beat, Catch, Forget, Meet, NoMore
+from sparktrain.wire.cluster_messages import (
+    SILENT_S,
+    Announce,
+    Arrived,
+    Beat,
+    Catch,
+    Forget,
+    Here,
+    Meet,
+    NoMore,
+)
 from sparktrain.wire.credentials import Credentials
 from sparktrain.wire.flight import Door
 from sparktrain.wire.message import Message
@@ -140,7 +151,11 @@ class Keeper:
         self._ended: tuple[str, str] | None = None
         token = run.control.token if run.control else ""
         hello = Hello(node=node.name, run_id=run.run_id, attempt=run.attempt, token=token)
-        self._link = ControlClient(run.control, hello, self._on_command, run.kept_log_lines)
+        self._telling = threading.Lock()
+        self._reminder = Reminder()
+        self._link = ControlClient(
+            run.control, hello, self._on_command, run.kept_log_lines, self._remind
+        )
 
     def run(self, on_started: Any) -> int:
         with ExitStack() as stack:
@@ -170,13 +185,13 @@ class Keeper:
                 trainer.end(*self._ended)
             failure = trainer.wait()
             if failure is None:
-                self._link.send(Returned())
+                self._tell(Returned())
                 self._may_leave.wait()
                 if self._ended is None:
                     trainer.exit()
-                self._link.send(Bye())
+                self._tell(Bye())
             else:
-                self._link.send(Failed(failure=failure.to_dict()))
+                self._tell(Failed(failure=failure.to_dict()))
             self._over.set()
         return 0
 
@@ -198,16 +213,31 @@ class Keeper:
     def _on_frame(self, values: dict[str, Any]) -> None:
         kind = values.get("kind")
         if kind == "door":
-            self._link.send(Arrived(card=self._make_card(int(values["port"]))))
+            self._tell(Arrived(card=self._make_card(int(values["port"]))))
         elif kind == "ready" and self._trainer is not None:
-            self._link.send(Joined(host=self._spec.host, pid=self._trainer.pid))
+            self._tell(Joined(host=self._spec.host, pid=self._trainer.pid))
         elif kind != "feed":
-            self._link.send(from_dict(values))
+            self._tell(from_dict(values))
+
+    def _tell(self, message: Message) -> None:
+        with self._telling:
+            self._reminder.note(message)
+            self._link.send(message)
+
+    def _remind(self) -> None:
+        """There is a link again, and what was written to the last one may be lost."""
+        with self._telling:
+            for message in self._reminder.messages:
+                self._link.send(message)
 
     def _on_command(self, message: Message) -> None:
         self._heard = time.monotonic()
         if isinstance(message, Beat):
+            self._link.send(Here())
             return
+        if isinstance(message, Forget):
+            with self._telling:
+                self._reminder.forget(message.feed)
         if isinstance(message, End):
             self._end("ended", message.reason)
         elif isinstance(message, Leave):
@@ -220,10 +250,15 @@ class Keeper:
 
     def _watch_driver(self) -> None:
         limit_s = self._run.driver_timeout_s
+        relinked = self._heard
         while not self._over.wait(TICK_S):
-            if time.monotonic() - self._heard > limit_s:
+            now = time.monotonic()
+            if now - self._heard > limit_s:
                 self._end("ended", f"the driver has not been heard of for {limit_s:g} s")
                 return
+            if now - max(self._heard, relinked) > SILENT_S and self._link.is_linked:
+                relinked = now
+                self._link.relink()
 
     def _end(self, kind: str, reason: str) -> None:
         self._ended = (kind, reason)

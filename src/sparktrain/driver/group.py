@@ -250,8 +250,8 @@ class Group:
         cause = find_cause(dataclasses.replace(snapshot, failures=kept))
         if cause is not None:
             return cause
-        lost = self.hub.find_lost(LOST_WAIT_S)
-        if lost is None or self._is_spare(lost) or self._has_left:
+        lost = self.hub.find_lost(LOST_WAIT_S, lambda name: not self._is_spare(name))
+        if lost is None or self._has_left:
             return None
         host = snapshot.nodes[lost].host
         return Failure(
