@@ -96,6 +96,15 @@ def serve(ctx: Any) -> None:
         pass
 
 
+def fail_and_stay(ctx: Any) -> None:
+    import threading
+
+    threading.Thread(target=threading.Event().wait).start()
+    for number in range(1000):
+        print("line", number)
+    raise KeyError("with a thread that stays")
+
+
 def test_a_stopped_keeper_is_lost_and_back_when_it_goes_on(
     make_scene: Callable[..., Scene], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -153,3 +162,37 @@ def serve_for_ever() -> None:
 
 
 serve_for_ever.__module__ = "__main__"
+
+
+def test_an_exception_is_told_before_its_process_is_gone(make_scene: Callable[..., Scene]) -> None:
+    scene = make_scene(fail_and_stay)
+    keeper = scene.start()
+    hub = scene.hub
+    trainers = [child for child in keeper.children() if "sparktrain.trainer" in child.cmdline()]
+    wait_until(lambda: bool(hub.snapshot.failures))
+    assert any(trainer.is_running() for trainer in trainers)
+    (failure,) = hub.snapshot.failures
+    assert failure.kind == "exception" and "with a thread that stays" in failure.what
+    assert failure.tail[-1] == "line 999"
+    # The driver ends the others, and this one, which is not asked to wait for its thread.
+    hub.end_nodes("another node failed", may_restart=False)
+    psutil.wait_procs([keeper, *trainers], timeout=8)
+    assert not keeper.is_running() and not any(one.is_running() for one in trainers)
+    assert hub.snapshot.failures == (failure,)
+
+
+def fail_behind_a_door(ctx: Any) -> None:
+    import time
+    from types import SimpleNamespace
+
+    from sparktrain.trainer import door
+
+    door.threading = SimpleNamespace(Thread=lambda **_: time.sleep(600))  # type: ignore[attr-defined]
+    raise KeyError("behind a door that does not shut")
+
+
+def test_an_exception_is_told_before_the_door_is_shut(make_scene: Callable[..., Scene]) -> None:
+    scene = make_scene(fail_behind_a_door)
+    scene.start()
+    wait_until(lambda: bool(scene.hub.snapshot.failures), 10.0)
+    assert "a door that does not shut" in scene.hub.snapshot.failures[0].what

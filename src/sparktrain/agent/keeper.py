@@ -63,6 +63,8 @@ MAX_PATH_BYTES = 100
 #: How long a keeper may take to have its trainer started.
 START_TIMEOUT_S = 60.0
 TICK_S = 0.2
+#: How long a trainer that failed may take to go once the cluster ends.
+GO_TIMEOUT_S = 2.0
 OK = b"ok\n"
 
 
@@ -147,6 +149,7 @@ class Keeper:
         self._heard = time.monotonic()
         self._may_leave = threading.Event()
         self._over = threading.Event()
+        self._has_failed = threading.Event()
         self._trainer: TrainerProcess | None = None
         self._ended: tuple[str, str] | None = None
         token = run.control.token if run.control else ""
@@ -183,7 +186,7 @@ class Keeper:
             threading.Thread(target=self._watch_driver, daemon=True).start()
             if self._ended is not None:  # before there was a trainer to end
                 trainer.end(*self._ended)
-            failure = trainer.wait()
+            failure = trainer.wait_for_outcome()
             if failure is None:
                 self._tell(Returned())
                 self._may_leave.wait()
@@ -192,8 +195,18 @@ class Keeper:
                 self._tell(Bye())
             else:
                 self._tell(Failed(failure=failure.to_dict()))
+                self._has_failed.set()
+                self._let_go(trainer)
             self._over.set()
         return 0
+
+    def _let_go(self, trainer: TrainerProcess) -> None:
+        """Gives a trainer whose function has failed the time to go by itself."""
+        started = time.monotonic()
+        while not trainer.wait_until_gone(TICK_S):
+            # The driver waits for this node, but not because of a thread that was left running.
+            if self._may_leave.is_set() and time.monotonic() - started > GO_TIMEOUT_S:
+                return
 
     def _make_door(self, folder: Path, certificate: str) -> Door:
         path = str(folder / "rows")
@@ -263,7 +276,7 @@ class Keeper:
     def _end(self, kind: str, reason: str) -> None:
         self._ended = (kind, reason)
         self._may_leave.set()
-        if self._trainer is not None:
+        if self._trainer is not None and not self._has_failed.is_set():
             with contextlib.suppress(OSError):
                 self._trainer.end(kind, reason)
 
