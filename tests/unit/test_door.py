@@ -168,3 +168,24 @@ def test_rows_of_any_kind_are_pickled_in_pieces() -> None:
     pieces = list(pickle_rows(rows, 3))
     assert sum(count for _, count in pieces) == 397
     assert pieces[0][1] == 32
+
+
+def test_answers_that_nobody_wants_end_quietly(
+    scene: Scene, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def answer() -> None:
+        while (piece := scene.desk.take(3)) is not None:
+            answer_piece(piece, [0] * piece.num_rows)
+
+    thread = threading.Thread(target=answer)
+    thread.start()
+    for groups in ([[1]], [[1, 2, 3, 4, 5], [6]], [[1]] * 5000):
+        pieces = (piece.cast(stored_schema(X)) for piece in make_batches(*groups))
+        found = converse(scene.target, 0, X, stored_schema(X), pieces)
+        assert next(found).num_rows  # type: ignore[call-overload]
+        found.close()  # type: ignore[attr-defined]
+        del found
+    scene.desk.close("over")
+    thread.join(5)
+    # Arrow's own threads would print that the calls were cancelled.
+    assert capfd.readouterr().err == ""

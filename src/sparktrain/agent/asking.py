@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections import deque
 from collections.abc import Iterator
@@ -26,6 +27,9 @@ from sparktrain.data.rows import PICKLED
 from sparktrain.data.schema import Column
 from sparktrain.spec import Failure
 from sparktrain.wire.flight import connect, pack
+
+#: How long rows that nobody wants any more may take to stop coming.
+CANCEL_WAIT_S = 2.0
 
 
 @dataclass(frozen=True)
@@ -149,6 +153,11 @@ def converse(
                 writer.close()
             except GeneratorExit:  # nobody wants the rest
                 reader.cancel()
+                sender.join(CANCEL_WAIT_S)
+                if not sender.is_alive():
+                    # Else Arrow does it, and prints that the call was cancelled.
+                    with contextlib.suppress(fl.FlightError, pa.ArrowException):
+                        writer.close()
                 raise
             except (fl.FlightError, pa.ArrowException):
                 sender.join(5.0)
