@@ -88,7 +88,7 @@ class Group:
             self.display = self._stack.enter_context(make_display(plan))
             self._thread.start()
             if self._log_dir is not None:
-                self.tensorboard = self._stack.enter_context(TensorBoard(self._log_dir, told))
+                self.tensorboard = self._stack.enter_context(TensorBoard(self._log_dir, bind, told))
             self._bring_up()
         except BaseException as error:
             self.end("the cluster did not start")
