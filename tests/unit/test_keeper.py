@@ -24,7 +24,8 @@ from sparktrain.settings import Settings
 from sparktrain.spec import NodeSpec
 from sparktrain.wire.messages import End
 
-CHIEF = "chief:0"
+NODE = NodeSpec("chief", 0)
+CHIEF = NODE.name
 
 
 def wait_until(is_so: Callable[[], bool], timeout_s: float = 30.0) -> None:
@@ -67,12 +68,17 @@ def make_scene(make_plan: Callable[..., Plan], tmp_path: Path) -> Iterator[Calla
 
     with ExitStack() as stack:
 
-        def make(function: Callable[[Any], Any], node: NodeSpec | None = None) -> Scene:
+        def make(
+            function: Callable[[Any], Any],
+            node: NodeSpec = NODE,
+            env: dict[str, str] | None = None,
+        ) -> Scene:
             function.__module__ = "__main__"  # travels by value
             plan = make_plan(
                 tmp_path,
                 Settings(distribution="none"),
-                nodes=(node or NodeSpec("chief", 0),),
+                nodes=(node,),
+                env=env or {},
                 num_workers=1,
                 function=cloudpickle.dumps((function, None)),
             )
@@ -196,3 +202,37 @@ def test_an_exception_is_told_before_the_door_is_shut(make_scene: Callable[..., 
     scene.start()
     wait_until(lambda: bool(scene.hub.snapshot.failures), 10.0)
     assert "a door that does not shut" in scene.hub.snapshot.failures[0].what
+
+
+def report_devices(ctx: Any) -> None:
+    import os
+
+    names = ("CUDA", "HIP", "ROCR")
+    print("devices", [os.environ.get(f"{name}_VISIBLE_DEVICES") for name in names], flush=True)
+    if ctx.role != "ps":
+        ctx.stop_feed()
+
+
+@pytest.mark.parametrize(
+    ("role", "env", "expected"),
+    [
+        ("chief", {}, ["3,4", "hip", None]),
+        ("chief", {"CUDA_VISIBLE_DEVICES": "7"}, ["7", "hip", None]),
+        ("ps", {}, ["-1", "-1", "-1"]),
+        ("ps", {"CUDA_VISIBLE_DEVICES": "7"}, ["-1", "-1", "-1"]),
+    ],
+)
+def test_a_node_sees_the_devices_it_was_given_and_a_ps_none(
+    make_scene: Callable[..., Scene],
+    monkeypatch: pytest.MonkeyPatch,
+    role: str,
+    env: dict[str, str],
+    expected: list[str | None],
+) -> None:
+    for name in ("CUDA", "ROCR"):
+        monkeypatch.delenv(f"{name}_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setenv("HIP_VISIBLE_DEVICES", "hip")
+    scene = make_scene(report_devices, NodeSpec(role, 0), env)
+    scene.start(devices={"CUDA_VISIBLE_DEVICES": "3,4"})
+    line = (f"{role}:0", f"devices {expected}")
+    wait_until(lambda: line in scene.hub.take_lines(), 10.0)

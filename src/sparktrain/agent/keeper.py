@@ -16,12 +16,14 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from sparktrain.agent import rendezvous
+from sparktrain.agent.devices import HIDDEN
 from sparktrain.agent.executor import ProcessWatch
 from sparktrain.agent.job import describe_data, make_job
 from sparktrain.agent.process import (
@@ -78,6 +80,8 @@ class KeeperSpec:
     #: The process with which the trainer ends, and when that began.
     pid: int
     start: str
+    #: What Spark gave to the node, as variables; those that the user sets count more.
+    devices: Mapping[str, str] = field(default_factory=dict)
 
 
 def start_keeper(spec: KeeperSpec) -> None:
@@ -168,9 +172,10 @@ class Keeper:
             folder = Path(tempfile.mkdtemp(prefix="sparktrain-door-"))
             stack.callback(shutil.rmtree, folder, ignore_errors=True)
             holder = stack.enter_context(rendezvous.reserve_port())
-            env = make_environment(os.environ, self._run.env, find_python_path())
+            wished = {**self._spec.devices, **self._run.env}
             if self._node.role == PS:
-                env["CUDA_VISIBLE_DEVICES"] = "-1"  # a ps holds variables, and no GPU
+                wished.update(HIDDEN)
+            env = make_environment(os.environ, wished, find_python_path())
             trainer = TrainerProcess(
                 self._node, self._spec.host, env, self._link.log, self._on_frame
             )
