@@ -25,6 +25,7 @@ from sparktrain.data.arrow import cut_batch, make_block, stored_schema
 from sparktrain.data.faults import BadRowError, Place
 from sparktrain.data.rows import PICKLED
 from sparktrain.data.schema import Column
+from sparktrain.data.vectors import make_dense
 from sparktrain.spec import Failure
 from sparktrain.wire.flight import connect, pack
 
@@ -56,10 +57,11 @@ class AskTask:
                 if batch.num_rows == 0:
                     continue
                 asked.append(batch)
-                for part in cut_batch(batch, self.columns, PIECE_BYTES):
+                rows = make_dense(batch.select(self._names))
+                for part in cut_batch(rows, self.columns, PIECE_BYTES):
                     place = Place("predict", partition, done)
                     done += part.num_rows
-                    yield make_block(part.select(self._names), self.columns, place)
+                    yield make_block(part, self.columns, place)
 
         schema = stored_schema(self.columns)
         for answer in converse(self.target, partition, self.columns, schema, pieces()):
