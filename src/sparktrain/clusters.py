@@ -116,7 +116,9 @@ class Cluster:
         self._ended.add(name)
         self._group.hub.finish_feeds(name)
 
-    def predict(self, data: Any, *, inputs: Any = None, outputs: Any = None) -> DataFrame:
+    def predict(
+        self, data: Any, *, inputs: Any = None, outputs: Any = None, timeout_s: float | None = None
+    ) -> DataFrame:
         """A lazy DataFrame: all columns, and what ctx.serve() answers, row for row.
 
         Args:
@@ -124,11 +126,15 @@ class Cluster:
             inputs: The columns that the function gets. Defaults to all.
             outputs: The schema of the answers, such as "prediction array<float>". By default the
                 function is asked about one row to find out.
+            timeout_s: How long finding out may take. Defaults to None, no limit.
+
+        Raises:
+            TimeoutError: No function has answered within timeout_s; the cluster goes on.
         """
         from sparktrain.driver.predictions import predict
 
         self._check_open("predict")
-        return predict(self._group, data, inputs, outputs)
+        return predict(self._group, data, inputs, outputs, timeout_s)
 
     @property
     def target(self) -> Target:

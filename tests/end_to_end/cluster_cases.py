@@ -42,6 +42,10 @@ def answer_double(ctx: Any) -> None:
     ctx.serve(lambda batch: {"double": batch["id"] * 2}, batch_size=ctx.args or 1024)
 
 
+def answer_sum(ctx: Any) -> None:
+    ctx.serve(lambda batch: {"sum": batch[ctx.args].sum(axis=1).astype(np.float64)})
+
+
 def answer_wrongly(ctx: Any) -> None:
     """One row too few or too many."""
 

@@ -139,6 +139,43 @@ def test_predict_answers_row_for_row(spark: Any) -> None:
         declared.collect()
 
 
+def test_predict_on_vectors(spark: Any) -> None:
+    from pyspark.ml.linalg import Vectors
+
+    vectors = [Vectors.dense([1.0, 2.0, 0.5]), Vectors.sparse(3, {1: 4.0}), Vectors.sparse(3, {})]
+    rows = [(number, vectors[number % 3]) for number in range(50)]
+    frame = spark.createDataFrame(rows, ["id", "features"]).repartition(2)
+    with st.cluster(
+        cluster_cases.answer_sum, num_workers=2, spark=spark, args="features", **QUIET
+    ) as cluster:
+        for outputs in (None, "sum double"):
+            scored = cluster.predict(frame, inputs=["features"], outputs=outputs)
+            assert scored.columns == ["id", "features", "sum"]
+            assert scored.schema["features"] == frame.schema["features"]
+            found = {row.id: (row.features, row["sum"]) for row in scored.collect()}
+            assert found == {number: (one, float(sum(one.toArray()))) for number, one in rows}
+        # Also vectors that nobody is asked about come back.
+        twice = frame.selectExpr("features as other", "features")
+        scored = cluster.predict(twice, inputs=["features"])
+        assert scored.where("sum = 4 and other = features").count() == 17
+
+
+def test_a_question_that_nobody_answers_has_a_limit(
+    spark: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sparktrain.driver.predictions.NOTE_S", 1.0)
+    with st.cluster(cluster_cases.note_ids, num_workers=1, spark=spark, **QUIET) as cluster:
+        for wrong in (0, "1"):
+            with pytest.raises(st.ConfigError, match=r"predict\(\) got timeout_s"):
+                cluster.predict(spark.range(3), timeout_s=wrong)
+        with pytest.raises(TimeoutError, match=r"no answer after 4 s.*ctx.serve.*chief:0"):
+            cluster.predict(spark.range(3), timeout_s=4)
+        said = (Path(cluster.run_dir) / "logs" / "sparktrain.log").read_text().splitlines()
+        assert len(said) == 1 and "no answer after 1 s" in said[0]
+        assert cluster.feed(spark.range(3)).rows == 3  # the cluster goes on
+    assert cluster_cases.read_ids(cluster.run_dir) == [0, 1, 2]
+
+
 @pytest.mark.parametrize(("args", "count"), [("few", 4), ("many", 6)])
 def test_a_wrong_number_of_answers(spark: Any, args: str, count: int) -> None:
     with (

@@ -12,11 +12,12 @@ import pyarrow as pa
 import pyarrow.flight as fl
 import pytest
 
-from sparktrain.agent.asking import converse
+from sparktrain.agent.asking import AskTask, converse
 from sparktrain.agent.failure import NodeFailureError
 from sparktrain.agent.feeding import FeedTask, Target, find_door, pickle_rows
 from sparktrain.data.arrow import stored_schema
 from sparktrain.data.schema import Column
+from sparktrain.data.views import to_numpy
 from sparktrain.trainer.door import OpenDoor
 from sparktrain.trainer.inbox import Inbox
 from sparktrain.trainer.requests import Desk, answer_piece
@@ -201,3 +202,57 @@ def test_rows_of_any_kind_are_pickled_in_pieces() -> None:
     pieces = list(pickle_rows(rows[3:]))
     assert sum(count for _, count, _ in pieces) == 397
     assert pieces[0][1] == 32
+
+
+def test_answers_that_nobody_wants_end_quietly(
+    scene: Scene, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def answer() -> None:
+        while (piece := scene.desk.take(3)) is not None:
+            answer_piece(piece, [0] * piece.num_rows)
+
+    thread = threading.Thread(target=answer)
+    thread.start()
+    for groups in ([[1]], [[1, 2, 3, 4, 5], [6]], [[1]] * 5000):
+        pieces = (piece.cast(stored_schema(X)) for piece in make_batches(*groups))
+        found = converse(scene.target, 0, X, stored_schema(X), pieces)
+        assert next(found).num_rows  # type: ignore[call-overload]
+        found.close()  # type: ignore[attr-defined]
+        del found
+    scene.desk.close("over")
+    thread.join(5)
+    # Arrow's own threads would print that the calls were cancelled.
+    assert capfd.readouterr().err == ""
+
+
+def test_vectors_are_asked_about_and_come_back(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sparktrain.agent.asking.find_task", lambda: (0, 1))
+
+    def answer() -> None:
+        while (piece := scene.desk.take(3)) is not None:
+            assert piece.block is not None
+            (values,) = to_numpy(piece.block, piece.columns).values()
+            answer_piece(piece, {"sum": values.sum(axis=1)})
+
+    thread = threading.Thread(target=answer)
+    thread.start()
+    kind = pa.struct(
+        [
+            pa.field("type", pa.int8(), False),
+            pa.field("size", pa.int32()),
+            pa.field("indices", pa.list_(pa.int32())),
+            pa.field("values", pa.list_(pa.float64())),
+        ]
+    )
+    dense = {"type": 1, "size": None, "indices": None, "values": [1.0, 2.0, 3.0]}
+    sparse = {"type": 0, "size": 3, "indices": [1], "values": [4.0]}
+    rows = pa.RecordBatch.from_pydict({"v": pa.array([dense, sparse], kind), "n": [1, 2]})
+    columns = (Column("v", "vector", shape=(3,)),)
+    task = AskTask(scene.target, columns, pa.schema([("sum", pa.float64())]))
+    (scored,) = task(iter([rows]))
+    scene.desk.close("over")
+    thread.join(5)
+    assert scored.select(["v", "n"]) == rows
+    assert scored.column("sum").to_pylist() == [6.0, 4.0]

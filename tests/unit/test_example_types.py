@@ -18,7 +18,7 @@ from record_cases import make_block
 from sparktrain.data.example_encode import encode_examples
 from sparktrain.data.example_types import find_depth, has_doubles, to_kind
 from sparktrain.data.record_columns import ExampleReader
-from sparktrain.data.vectors import count_values, densify, is_vector, make_vectors
+from sparktrain.data.vectors import count_values, densify, is_vector, make_dense, make_vectors
 from sparktrain.errors import RecordError
 
 DAY = datetime.date(1970, 1, 1)
@@ -164,6 +164,10 @@ def test_vectors_are_lists_of_all_their_values(rows: list[Any]) -> None:
     )
     assert densify(column).to_pylist() == expected
     assert densify(column.slice(1)).to_pylist() == expected[1:]
+    batch = pa.RecordBatch.from_pydict({"v": column, "n": pa.array(range(len(rows)), pa.int64())})
+    floats = make_dense(batch)
+    assert floats.schema.types == [pa.list_(pa.float32()), pa.int64()]
+    assert floats.to_pydict() == {"v": expected, "n": list(range(len(rows)))}
     found = read(write(column), kind)
     assert [None if one is None else one["values"] for one in found] == expected
     assert make_vectors(densify(column), kind).type == kind

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections import deque
 from collections.abc import Iterator
@@ -24,8 +25,12 @@ from sparktrain.data.arrow import cut_batch, make_block, stored_schema
 from sparktrain.data.faults import BadRowError, Place
 from sparktrain.data.rows import PICKLED
 from sparktrain.data.schema import Column
+from sparktrain.data.vectors import make_dense
 from sparktrain.spec import Failure
 from sparktrain.wire.flight import connect, pack
+
+#: How long rows that nobody wants any more may take to stop coming.
+CANCEL_WAIT_S = 2.0
 
 
 @dataclass(frozen=True)
@@ -52,10 +57,11 @@ class AskTask:
                 if batch.num_rows == 0:
                     continue
                 asked.append(batch)
-                for part in cut_batch(batch, self.columns, PIECE_BYTES):
+                rows = make_dense(batch.select(self._names))
+                for part in cut_batch(rows, self.columns, PIECE_BYTES):
                     place = Place("predict", partition, done)
                     done += part.num_rows
-                    yield make_block(part.select(self._names), self.columns, place)
+                    yield make_block(part, self.columns, place)
 
         schema = stored_schema(self.columns)
         for answer in converse(self.target, partition, self.columns, schema, pieces()):
@@ -149,6 +155,11 @@ def converse(
                 writer.close()
             except GeneratorExit:  # nobody wants the rest
                 reader.cancel()
+                sender.join(CANCEL_WAIT_S)
+                if not sender.is_alive():
+                    # Else Arrow does it, and prints that the call was cancelled.
+                    with contextlib.suppress(fl.FlightError, pa.ArrowException):
+                        writer.close()
                 raise
             except (fl.FlightError, pa.ArrowException):
                 sender.join(5.0)

@@ -16,12 +16,14 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from sparktrain.agent import rendezvous
+from sparktrain.agent.devices import HIDDEN
 from sparktrain.agent.executor import ProcessWatch
 from sparktrain.agent.job import describe_data, make_job
 from sparktrain.agent.process import (
@@ -29,15 +31,18 @@ from sparktrain.agent.process import (
     find_python_path,
     make_environment,
 )
+from sparktrain.agent.reminder import Reminder
 from sparktrain.spec import PS, RUN_FILE, NodeSpec, RunSpec
 from sparktrain.wire.client import ControlClient
 from sparktrain.wire.cluster_messages import (
+    SILENT_S,
     Announce,
     Arrived,
     Beat,
     Catch,
     Flush,
     Forget,
+    Here,
     Meet,
     NoMore,
     Save,
@@ -62,6 +67,8 @@ MAX_PATH_BYTES = 100
 #: How long a keeper may take to have its trainer started.
 START_TIMEOUT_S = 60.0
 TICK_S = 0.2
+#: How long a trainer that failed may take to go once the cluster ends.
+GO_TIMEOUT_S = 2.0
 OK = b"ok\n"
 
 
@@ -75,6 +82,8 @@ class KeeperSpec:
     #: The process with which the trainer ends, and when that began.
     pid: int
     start: str
+    #: What Spark gave to the node, as variables; those that the user sets count more.
+    devices: Mapping[str, str] = field(default_factory=dict)
 
 
 def start_keeper(spec: KeeperSpec) -> None:
@@ -146,11 +155,16 @@ class Keeper:
         self._heard = time.monotonic()
         self._may_leave = threading.Event()
         self._over = threading.Event()
+        self._has_failed = threading.Event()
         self._trainer: TrainerProcess | None = None
         self._ended: tuple[str, str] | None = None
         token = run.control.token if run.control else ""
         hello = Hello(node=node.name, run_id=run.run_id, attempt=run.attempt, token=token)
-        self._link = ControlClient(run.control, hello, self._on_command, run.kept_log_lines)
+        self._telling = threading.Lock()
+        self._reminder = Reminder()
+        self._link = ControlClient(
+            run.control, hello, self._on_command, run.kept_log_lines, self._remind
+        )
 
     def run(self, on_started: Any) -> int:
         with ExitStack() as stack:
@@ -160,9 +174,10 @@ class Keeper:
             folder = Path(tempfile.mkdtemp(prefix="sparktrain-door-"))
             stack.callback(shutil.rmtree, folder, ignore_errors=True)
             holder = stack.enter_context(rendezvous.reserve_port())
-            env = make_environment(os.environ, self._run.env, find_python_path())
+            wished = {**self._spec.devices, **self._run.env}
             if self._node.role == PS:
-                env["CUDA_VISIBLE_DEVICES"] = "-1"  # a ps holds variables, and no GPU
+                wished.update(HIDDEN)
+            env = make_environment(os.environ, wished, find_python_path())
             trainer = TrainerProcess(
                 self._node, self._spec.host, env, self._link.log, self._on_frame
             )
@@ -178,17 +193,27 @@ class Keeper:
             threading.Thread(target=self._watch_driver, daemon=True).start()
             if self._ended is not None:  # before there was a trainer to end
                 trainer.end(*self._ended)
-            failure = trainer.wait()
+            failure = trainer.wait_for_outcome()
             if failure is None:
-                self._link.send(Returned())
+                self._tell(Returned())
                 self._may_leave.wait()
                 if self._ended is None:
                     trainer.exit()
-                self._link.send(Bye())
+                self._tell(Bye())
             else:
-                self._link.send(Failed(failure=failure.to_dict()))
+                self._tell(Failed(failure=failure.to_dict()))
+                self._has_failed.set()
+                self._let_go(trainer)
             self._over.set()
         return 0
+
+    def _let_go(self, trainer: TrainerProcess) -> None:
+        """Gives a trainer whose function has failed the time to go by itself."""
+        started = time.monotonic()
+        while not trainer.wait_until_gone(TICK_S):
+            # The driver waits for this node, but not because of a thread that was left running.
+            if self._may_leave.is_set() and time.monotonic() - started > GO_TIMEOUT_S:
+                return
 
     def _make_door(self, folder: Path, certificate: str) -> Door:
         path = str(folder / "rows")
@@ -208,16 +233,31 @@ class Keeper:
     def _on_frame(self, values: dict[str, Any]) -> None:
         kind = values.get("kind")
         if kind == "door":
-            self._link.send(Arrived(card=self._make_card(int(values["port"]))))
+            self._tell(Arrived(card=self._make_card(int(values["port"]))))
         elif kind == "ready" and self._trainer is not None:
-            self._link.send(Joined(host=self._spec.host, pid=self._trainer.pid))
+            self._tell(Joined(host=self._spec.host, pid=self._trainer.pid))
         elif kind != "feed":
-            self._link.send(from_dict(values))
+            self._tell(from_dict(values))
+
+    def _tell(self, message: Message) -> None:
+        with self._telling:
+            self._reminder.note(message)
+            self._link.send(message)
+
+    def _remind(self) -> None:
+        """There is a link again, and what was written to the last one may be lost."""
+        with self._telling:
+            for message in self._reminder.messages:
+                self._link.send(message)
 
     def _on_command(self, message: Message) -> None:
         self._heard = time.monotonic()
         if isinstance(message, Beat):
+            self._link.send(Here())
             return
+        if isinstance(message, Forget):
+            with self._telling:
+                self._reminder.forget(message.feed)
         if isinstance(message, End):
             self._end("ended", message.reason)
         elif isinstance(message, Leave):
@@ -230,15 +270,20 @@ class Keeper:
 
     def _watch_driver(self) -> None:
         limit_s = self._run.driver_timeout_s
+        relinked = self._heard
         while not self._over.wait(TICK_S):
-            if time.monotonic() - self._heard > limit_s:
+            now = time.monotonic()
+            if now - self._heard > limit_s:
                 self._end("ended", f"the driver has not been heard of for {limit_s:g} s")
                 return
+            if now - max(self._heard, relinked) > SILENT_S and self._link.is_linked:
+                relinked = now
+                self._link.relink()
 
     def _end(self, kind: str, reason: str) -> None:
         self._ended = (kind, reason)
         self._may_leave.set()
-        if self._trainer is not None:
+        if self._trainer is not None and not self._has_failed.is_set():
             with contextlib.suppress(OSError):
                 self._trainer.end(kind, reason)
 

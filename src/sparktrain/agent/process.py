@@ -5,11 +5,13 @@ from __future__ import annotations
 import codecs
 import contextlib
 import os
+import select
 import signal
 import socket
 import subprocess
 import sys
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -28,6 +30,8 @@ MAX_TAIL_CHARS = 1000
 MAX_WHAT_CHARS = 4000
 #: How long a trainer may take to shut down after its work is done.
 EXIT_TIMEOUT_S = 10.0
+#: How long the lines before an error may take to be read.
+DRAIN_TIMEOUT_S = 1.0
 
 #: Spark's own variables are left out: among them is a secret, and the trainer is not Spark's.
 _HIDDEN_PREFIXES = ("SPARK_", "_SPARK_", "PYSPARK_", "_PYSPARK", "PYTHON_WORKER_", "PYTHON_DAEMON_")
@@ -109,7 +113,10 @@ class TrainerProcess:
         self._end: tuple[str, str] | None = None
         self._fault: tuple[str, str] | None = None
         self._settled = threading.Event()
+        #: Whether how it went is known, though the process may still be there.
+        self._told = threading.Event()
         self._sending = threading.Lock()
+        self._reading = threading.Lock()
         self._threads: list[threading.Thread] = []
         #: The pickled return value, once the function has returned.
         self.value: bytes | None = None
@@ -186,7 +193,20 @@ class TrainerProcess:
         self._settled.wait()
         if self.returned is not None and self._end is None:
             return None
+        self._process.wait()
         return self._make_failure()
+
+    def wait_for_outcome(self) -> Failure | None:
+        """The same, but what the function raised is known before its process is gone."""
+        self._told.wait()
+        if self._error is None:
+            return self.wait()
+        self._drain_output()
+        return self._make_failure()
+
+    def wait_until_gone(self, timeout_s: float) -> bool:
+        """Whether the process ends within the time."""
+        return self._settled.wait(timeout_s)
 
     def exit(self) -> int | None:
         """Lets a trainer whose function has returned shut down; returns its exit code."""
@@ -212,14 +232,19 @@ class TrainerProcess:
         pending = ""
         decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
         with contextlib.suppress(OSError, ValueError):
-            while chunk := os.read(stream.fileno(), 65536):
-                pending += decoder.decode(chunk).replace("\r\n", "\n")
-                *lines, pending = pending.split("\n")
-                for line in lines:
-                    self._emit(line)
-                while len(pending) > MAX_LINE_CHARS:
-                    self._emit(pending[:MAX_LINE_CHARS])
-                    pending = pending[MAX_LINE_CHARS:]
+            poller = select.poll()
+            poller.register(stream, select.POLLIN)
+            while poller.poll():
+                with self._reading:
+                    if not (chunk := os.read(stream.fileno(), 65536)):
+                        break
+                    pending += decoder.decode(chunk).replace("\r\n", "\n")
+                    *lines, pending = pending.split("\n")
+                    for line in lines:
+                        self._emit(line)
+                    while len(pending) > MAX_LINE_CHARS:
+                        self._emit(pending[:MAX_LINE_CHARS])
+                        pending = pending[MAX_LINE_CHARS:]
         if pending:
             self._emit(pending)
 
@@ -237,11 +262,12 @@ class TrainerProcess:
                 values = frames.read_frame(self._link)
                 if values.get("kind") == "error":
                     self._error = values
+                    self._told.set()
                     self._shut_down()
                 elif values.get("kind") == "returned":
                     self.value = frames.read_exactly(self._link, int(values["value_bytes"]))
                     self.returned = values
-                    self._settled.set()
+                    self._settle()
                 else:
                     # Watching must not break the work: a frame nobody understands is dropped.
                     with contextlib.suppress(Exception):
@@ -254,10 +280,29 @@ class TrainerProcess:
         self.kill()
         for thread in self._threads[:2]:
             thread.join(2.0)
+        self._settle()
+
+    def _settle(self) -> None:
         self._settled.set()
+        self._told.set()
+
+    def _drain_output(self) -> None:
+        """Waits for the lines that were printed before the error was told."""
+        stream = self._process.stdout
+        if stream is None:
+            return
+        deadline = time.monotonic() + DRAIN_TIMEOUT_S
+        poller = select.poll()
+        poller.register(stream, select.POLLIN)
+        while (left := deadline - time.monotonic()) > 0 and self._reading.acquire(timeout=left):
+            # Whoever reads holds the lock until the lines are in the tail.
+            is_empty = not poller.poll(0)
+            self._reading.release()
+            if is_empty:
+                return
+            time.sleep(0.01)
 
     def _make_failure(self) -> Failure:
-        code = self._process.wait()
         tail = tuple(line[:MAX_TAIL_CHARS] for line in self._tail)
         base: dict[str, Any] = {"node": self._node.name, "host": self._host, "tail": tail}
         error = self._error
@@ -277,6 +322,7 @@ class TrainerProcess:
                 traceback=str(error.get("traceback", "")),
                 is_echo=bool(error.get("is_echo")),
             )
+        code = self._process.wait()
         if code < 0:
             name = signal.Signals(-code).name if -code in set(signal.Signals) else str(-code)
             hint = " (often: out of memory)" if -code == signal.SIGKILL else ""

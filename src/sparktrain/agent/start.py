@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from sparktrain.agent.devices import make_device_variables, split_devices
 from sparktrain.agent.executor import find_executor, find_start
 from sparktrain.agent.keeper import KeeperSpec, start_keeper
 from sparktrain.spec import NodeSpec, RunSpec
@@ -37,10 +38,16 @@ class StartTask:
         address = context.getTaskInfos()[index].address
         host = address.rsplit(":", 1)[0].strip("[]") or "127.0.0.1"
         pid = find_executor()
+        nodes = self.nodes[index :: self.num_tasks]
+        given = context.resources().get("gpu")
+        # Without them, nodes see whatever the executor sees.
+        shares = split_devices(nodes, given.addresses) if given is not None else {}
         problem = ""
         try:
-            for node in self.nodes[index :: self.num_tasks]:
-                start_keeper(KeeperSpec(self.spec, node, host, pid, find_start(pid)))
+            for node in nodes:
+                share = shares.get(node.name)
+                devices = {} if share is None else make_device_variables(share)
+                start_keeper(KeeperSpec(self.spec, node, host, pid, find_start(pid), devices))
         except Exception as error:
             # Not raised: Spark would try the whole stage again, and start every node twice.
             problem = f"{type(error).__name__}: {error}"

@@ -51,6 +51,17 @@ def densify(column: pa.StructArray) -> pa.ListArray:
     )
 
 
+def make_dense(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The same rows with lists of float32 in the place of vectors."""
+    if not any(is_vector(field.type) for field in batch.schema):
+        return batch
+    arrays = [
+        densify(column).cast(pa.list_(pa.float32())) if is_vector(column.type) else column
+        for column in batch.columns
+    ]
+    return pa.RecordBatch.from_arrays(arrays, names=batch.schema.names)
+
+
 def _count_within(counts: Any) -> Any:
     """0, 1, 2 ... within each group of that many."""
     starts = np.cumsum(counts) - counts

@@ -234,12 +234,12 @@ class Feeds:
         group = self._group
         names = [node.name for node in group.fed]
         for name in names:
-            group.hub.send(Flush(feed, table), name)
+            group.hub.ask(Flush(feed, table), name)
         while not all((name, feed) in group.hub.flushed for name in names):
             if watch.is_over():
                 return True
             group.hub.wait(TICK_S)
-        group.hub.send(Save(feed), names[0])
+        group.hub.ask(Save(feed), names[0])
         while feed not in group.hub.saved:
             if watch.is_over():
                 return True

@@ -90,7 +90,7 @@ class Group:
             self.display = self._stack.enter_context(make_display(plan))
             self._thread.start()
             if self._log_dir is not None:
-                self.tensorboard = self._stack.enter_context(TensorBoard(self._log_dir, told))
+                self.tensorboard = self._stack.enter_context(TensorBoard(self._log_dir, bind, told))
             self._bring_up()
         except BaseException as error:
             self.end("the cluster did not start")
@@ -257,8 +257,8 @@ class Group:
         cause = find_cause(dataclasses.replace(snapshot, failures=kept))
         if cause is not None:
             return cause
-        lost = self.hub.find_lost(LOST_WAIT_S)
-        if lost is None or self._is_spare(lost) or self._has_left:
+        lost = self.hub.find_lost(LOST_WAIT_S, lambda name: not self._is_spare(name))
+        if lost is None or self._has_left:
             return None
         host = snapshot.nodes[lost].host
         return Failure(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -11,10 +12,12 @@ from sparktrain.data.schema import Column
 from sparktrain.driver import state
 from sparktrain.driver.monitor import Monitor
 from sparktrain.driver.plan import Plan
+from sparktrain.driver.pulse import Pulse
 from sparktrain.driver.record import RunRecord
 from sparktrain.spec import Failure, make_cluster
 from sparktrain.version import __version__
 from sparktrain.wire.cluster_messages import (
+    SILENT_S,
     Announce,
     Arrived,
     Ask,
@@ -23,21 +26,25 @@ from sparktrain.wire.cluster_messages import (
     Cause,
     Enough,
     Exported,
+    Flush,
     Flushed,
     Forget,
     Meet,
     NoMore,
     Pace,
+    Save,
     Saved,
     Taken,
 )
 from sparktrain.wire.flight import Door
 from sparktrain.wire.message import Message
-from sparktrain.wire.messages import Leave
+from sparktrain.wire.messages import End, Leave
 from sparktrain.wire.pace import find_catch_up
 
 #: A task that asks is told at once if the cause is known, else as soon as it is.
 ASK_WAIT_S = 5.0
+#: Feeds that were over lately, for nodes that could not hear it.
+KEPT_FEEDS = 1000
 
 
 class Hub(Monitor):
@@ -67,6 +74,16 @@ class Hub(Monitor):
         #: Tells tasks what happened; set by who decides on it.
         self.explain: Callable[[], str] = lambda: ""
         self._askers: dict[str, float] = {}
+        self._pulse = Pulse()
+        #: What every node must know, also one that was not there when it was said.
+        self._meet: Meet | None = None
+        self._announced: dict[str, Announce] = {}
+        #: By node and table.
+        self._catches: dict[tuple[str, str], Catch] = {}
+        #: What nodes were asked and have not answered, by node and feed.
+        self._asks: dict[tuple[str, str], Flush | Save] = {}
+        self._forgotten: deque[tuple[float, str]] = deque(maxlen=KEPT_FEEDS)
+        self._last_words: list[Message] = []
 
     def __enter__(self) -> Hub:
         super().__enter__()
@@ -89,19 +106,39 @@ class Hub(Monitor):
             self._server.send(message, self.snapshot.attempt, node)
 
     def beat(self) -> None:
+        """Tells all nodes that the driver is there; cuts off those that never answer."""
+        if self._server is None:
+            return
+        attempt = self.snapshot.attempt
+        nodes = [name for name in self._server.open_nodes(attempt) if name in self.snapshot.nodes]
+        with self._changed:
+            silent = self._pulse.beat(nodes, time.monotonic())
+        for name in silent:
+            self._server.cut(attempt, name)
         self.send(Beat())
 
     def announce(self, table: str, columns: Sequence[Column]) -> None:
         """Also nodes that will not get a row of it must know what its rows are."""
-        self.send(Announce(table, [column.to_dict() for column in columns]))
+        message = Announce(table, [column.to_dict() for column in columns])
+        with self._changed:
+            self._announced[table] = message
+        self.send(message)
 
     def forget(self, feed: str) -> None:
         """A feed is over."""
         self.send(Forget(feed))
         with self._changed:
+            self._forgotten.append((time.monotonic(), feed))
             self.taken = {key: rows for key, rows in self.taken.items() if key[1] != feed}
             self.flushed = {key for key in self.flushed if key[1] != feed}
             self.saved.discard(feed)
+            self._asks = {key: word for key, word in self._asks.items() if key[1] != feed}
+
+    def ask(self, message: Flush | Save, node: str) -> None:
+        """To be answered: what is not is asked again when a link comes back."""
+        with self._changed:
+            self._asks[node, message.feed] = message
+        self.send(message, node)
 
     def count_taken(self, feed: str) -> dict[str, int]:
         """Rows of a feed that functions have taken, by node."""
@@ -110,7 +147,15 @@ class Hub(Monitor):
 
     def finish_feeds(self, table: str = "") -> None:
         """No more rows will come: of a table, or of any."""
+        with self._changed:
+            self._last_words.append(NoMore(table))
         self.send(NoMore(table))
+
+    def end_nodes(self, reason: str, may_restart: bool) -> None:
+        with self._changed:
+            kept = [word for word in self._last_words if not isinstance(word, End)]
+            self._last_words = [*kept, End(reason, may_restart)]
+        super().end_nodes(reason, may_restart)
 
     def let_leave(self) -> None:
         self.send(Leave())
@@ -133,19 +178,23 @@ class Hub(Monitor):
             return
         if node not in self.snapshot.nodes:
             return
+        self._pulse.hear(node, time.monotonic())
         self._take(node, message)
         super()._on_message(node, attempt, message)
 
     def _take(self, node: str, message: Message) -> None:
         with self._changed:
             if isinstance(message, Arrived):
-                self.is_doubled = self.is_doubled or node in self._cards
+                # The same card again is that of a node which had no link for a while.
+                known = self._cards.get(node)
+                self.is_doubled = self.is_doubled or known not in (None, message.card)
                 self._cards[node] = message.card
-                if len(self._cards) == len(self._plan.nodes):
+                if self._meet is None and len(self._cards) == len(self._plan.nodes):
                     self._introduce()
             elif isinstance(message, Taken):
-                self.num_taken += message.rows - self.taken.get((node, message.feed), 0)
-                self.taken[node, message.feed] = message.rows
+                known_rows = self.taken.get((node, message.feed), 0)
+                self.num_taken += max(message.rows - known_rows, 0)
+                self.taken[node, message.feed] = max(message.rows, known_rows)
             elif isinstance(message, Enough):
                 self.sated.add(node)
             elif isinstance(message, Exported):
@@ -154,11 +203,34 @@ class Hub(Monitor):
                 paces = self._paces.setdefault(message.table, {})
                 paces[node] = (message.steps, message.is_waiting)
                 for name, steps in find_catch_up(paces).items():
-                    self.send(Catch(message.table, steps), name)
+                    self._catches[name, message.table] = catch = Catch(message.table, steps)
+                    self.send(catch, name)
             elif isinstance(message, Flushed):
+                self._asks.pop((node, message.feed), None)
                 self.flushed.add((node, message.feed))
             elif isinstance(message, Saved):
+                self._asks.pop((node, message.feed), None)
                 self.saved.add(message.feed)
+
+    def _on_opened(self, node: str, attempt: int) -> None:
+        if node in self.snapshot.nodes:
+            with self._changed:
+                self._pulse.hear(node, time.monotonic())
+                for message in self._find_missed(node):
+                    self.send(message, node)
+        super()._on_opened(node, attempt)
+
+    def _find_missed(self, node: str) -> list[Message]:
+        """What a node may not have heard while it had no link; all of it may be heard twice."""
+        found: list[Message] = [] if self._meet is None else [self._meet]
+        found += self._announced.values()
+        if node in self._broken_at:
+            # A link may be dead for a while before that is noticed.
+            since = self._broken_at[node] - 2 * SILENT_S
+            found += [Forget(feed) for when, feed in self._forgotten if when > since]
+        found += [catch for (name, _), catch in self._catches.items() if name == node]
+        found += [message for (name, _), message in self._asks.items() if name == node]
+        return found + self._last_words
 
     def _on_closed(self, node: str, attempt: int) -> None:
         self._broken_at[node] = time.monotonic()
@@ -171,13 +243,14 @@ class Hub(Monitor):
         if self.differences:
             return
         addresses = {name: (card["host"], card["port"]) for name, card in self._cards.items()}
-        self.send(Meet(make_cluster(self._plan.nodes, addresses)))
+        self._meet = Meet(make_cluster(self._plan.nodes, addresses))
+        self.send(self._meet)
 
-    def find_lost(self, limit_s: float) -> str | None:
-        """A node whose link broke and has not come back for so long."""
+    def find_lost(self, limit_s: float, counts: Callable[[str], bool]) -> str | None:
+        """The first node that counts, whose link broke and has not come back for so long."""
         now = time.monotonic()
         for name in self.snapshot.lost:
-            if now - self._broken_at.get(name, now) > limit_s:
+            if counts(name) and now - self._broken_at.get(name, now) > limit_s:
                 return name
         return None
 

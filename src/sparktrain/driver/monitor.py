@@ -52,6 +52,7 @@ class Monitor:
             credentials,
             self._on_message,
             self._on_closed,
+            self._on_opened,
         )
         try:
             self._server = self._stack.enter_context(server)
@@ -130,6 +131,11 @@ class Monitor:
                 self._lines.append((node, message))
         with self._changed:
             self._snapshot = state.apply(self._snapshot, node, attempt, message)
+            self._changed.notify_all()
+
+    def _on_opened(self, node: str, attempt: int) -> None:
+        with self._changed:
+            self._snapshot = state.open_link(self._snapshot, node, attempt)
             self._changed.notify_all()
 
     def _on_closed(self, node: str, attempt: int) -> None:

@@ -196,13 +196,17 @@ def check_feed(
         raise ConfigError(
             problem=f"feed() got name={name!r}.", advice="Expected a name such as 'train'."
         )
-    for what, value in (("timeout_s", timeout_s), ("idle_timeout_s", idle_timeout_s)):
-        is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-        if value is not None and not (is_number and value > 0):
-            raise ConfigError(
-                problem=f"feed() got {what}={value!r}.",
-                advice="Expected a number of seconds above zero, or None for no limit.",
-            )
+    check_limit("feed", "timeout_s", timeout_s)
+    check_limit("feed", "idle_timeout_s", idle_timeout_s)
+
+
+def check_limit(call: str, what: str, value: Any) -> None:
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if value is not None and not (is_number and value > 0):
+        raise ConfigError(
+            problem=f"{call}() got {what}={value!r}.",
+            advice="Expected a number of seconds above zero, or None for no limit.",
+        )
 
 
 def find_own_path(entries: list[str]) -> tuple[str, ...]:

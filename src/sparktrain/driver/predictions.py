@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -11,6 +12,7 @@ from sparktrain.agent.failure import find_failure
 from sparktrain.data.tables import Table, table
 from sparktrain.driver import failures
 from sparktrain.driver.group import Group
+from sparktrain.driver.plan import check_limit
 from sparktrain.driver.tables import name_tables, plan_frame
 from sparktrain.driver.tagged import TaggedJob
 from sparktrain.errors import ConfigError
@@ -21,13 +23,22 @@ if TYPE_CHECKING:
 TICK_S = 0.1
 CANCEL_WAIT_S = 20.0
 CAUSE_WAIT_S = 8.0
+#: After this, the user is told what is waited for.
+NOTE_S = 20.0
 
 
-def predict(group: Group, data: Any, inputs: Any, outputs: Any) -> DataFrame:
-    """Checks what is asked, finds out what is answered, and makes the DataFrame."""
+def predict(
+    group: Group, data: Any, inputs: Any, outputs: Any, timeout_s: float | None = None
+) -> DataFrame:
+    """Checks what is asked, finds out what is answered, and makes the DataFrame.
+
+    Args:
+        timeout_s: How long finding out may take.
+    """
     from pyspark.sql.pandas.types import to_arrow_schema
     from pyspark.sql.types import StructType
 
+    check_limit("predict", "timeout_s", timeout_s)
     declared = data if isinstance(data, Table) else None
     frame = declared.frame if declared is not None else data
     wishes = declared if declared is not None else table(frame, columns=inputs)
@@ -41,7 +52,7 @@ def predict(group: Group, data: Any, inputs: Any, outputs: Any) -> DataFrame:
         raise TypeError(type(checked).__name__)
     asked, columns = plan_frame("predict", checked)
     if outputs is None:
-        answers = _probe(group, asked, AskTask(group.target, columns, None))
+        answers = _probe(group, asked, AskTask(group.target, columns, None), timeout_s)
     elif isinstance(outputs, StructType):
         answers = outputs
     else:
@@ -58,6 +69,15 @@ def predict(group: Group, data: Any, inputs: Any, outputs: Any) -> DataFrame:
     return scored
 
 
+def _describe_wait(group: Group, seconds: float) -> str:
+    names = ", ".join(node.name for node in group.fed)
+    return (
+        f"predict() asked about one row, and had no answer after {seconds:g} s. Functions answer"
+        f" when they call ctx.serve(), which {names} may not have done yet; what is computed"
+        " before may also take long. Give outputs='prediction array<float>' to save the question"
+    )
+
+
 def _parse(outputs: Any) -> Any:
     from pyspark.sql.types import StructType
 
@@ -70,7 +90,7 @@ def _parse(outputs: Any) -> Any:
         ) from error
 
 
-def _probe(group: Group, frame: Any, task: AskTask) -> Any:
+def _probe(group: Group, frame: Any, task: AskTask, timeout_s: float | None) -> Any:
     """Asks about the first row: what comes back tells the columns of the answers."""
     from pyspark.sql.pandas.types import from_arrow_schema
 
@@ -84,11 +104,19 @@ def _probe(group: Group, frame: Any, task: AskTask) -> Any:
         title,
         group.hub.wake,
     )
+    started = time.monotonic()
+    is_noted = False
     job.start()
     try:
         while not job.is_done():
             group.hub.wait(TICK_S)
             group.check()
+            waited_s = time.monotonic() - started
+            if timeout_s is not None and waited_s > timeout_s:
+                raise TimeoutError(f"{_describe_wait(group, timeout_s)}.")
+            if waited_s > NOTE_S and not is_noted:
+                is_noted = True
+                group.hub.add_lines("sparktrain", [f"{_describe_wait(group, NOTE_S)}; waiting"])
     finally:
         if not job.is_done():
             job.cancel()

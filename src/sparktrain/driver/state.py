@@ -77,11 +77,11 @@ def apply(snapshot: Snapshot, node: str, attempt: int, message: Message) -> Snap
     known = snapshot.nodes.get(node)
     if known is None or attempt != snapshot.attempt:
         return snapshot
-    if node in snapshot.lost:  # it is back
-        lost = tuple(name for name in snapshot.lost if name != node)
-        snapshot = replace(snapshot, lost=lost)
+    snapshot = open_link(snapshot, node, attempt)
     if isinstance(message, Joined):
-        return _with(snapshot, node, status="running", host=message.host, pid=message.pid)
+        # Told again after an outage, it is no news of a node that has come further.
+        status = "running" if known.status == "waiting" else known.status
+        return _with(snapshot, node, status=status, host=message.host, pid=message.pid)
     if isinstance(message, Progress):
         return _with(snapshot, node, progress=_newer(known.progress, message))
     if isinstance(message, Report):
@@ -95,8 +95,17 @@ def apply(snapshot: Snapshot, node: str, attempt: int, message: Message) -> Snap
     if isinstance(message, Failed):
         failure = Failure.from_dict({**message.failure, "node": node})
         failed = _with(snapshot, node, status="failed")
+        if failure in snapshot.failures:  # told again after an outage
+            return failed
         return replace(failed, failures=(*snapshot.failures, failure))
     return snapshot
+
+
+def open_link(snapshot: Snapshot, node: str, attempt: int) -> Snapshot:
+    """The state after a link was let in: a node that was lost is back, even if it is silent."""
+    if attempt != snapshot.attempt or node not in snapshot.lost:
+        return snapshot
+    return replace(snapshot, lost=tuple(name for name in snapshot.lost if name != node))
 
 
 def close_link(snapshot: Snapshot, node: str, attempt: int) -> Snapshot:

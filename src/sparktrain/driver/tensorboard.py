@@ -10,7 +10,9 @@ import signal
 import subprocess
 import sys
 import threading
+from urllib.parse import urlsplit
 
+from sparktrain.driver import ending
 from sparktrain.errors import ConfigError, LaunchError
 
 #: How long it may take to listen.
@@ -19,32 +21,42 @@ END_TIMEOUT_S = 5.0
 _URL = re.compile(r"https?://[^\s]+")
 
 
+def replace_host(url: str, host: str) -> str:
+    """The same page at another address of the same machine."""
+    parts = urlsplit(url)
+    host = f"[{host}]" if ":" in host else host
+    return parts._replace(netloc=f"{host}:{parts.port}" if parts.port else host).geturl()
+
+
 class TensorBoard:
     """Shows a folder of events; use as a context manager.
 
     Args:
         log_dir: The folder.
-        host: The address to listen on.
+        bind, told: The address to listen on and the one in its URL.
     """
 
-    def __init__(self, log_dir: str, host: str) -> None:
+    def __init__(self, log_dir: str, bind: str, told: str) -> None:
         if importlib.util.find_spec("tensorboard") is None:
             raise ConfigError(
                 problem="TensorBoard was asked for, and this Python has none.",
                 advice="pip install tensorboard",
             )
         self._log_dir = log_dir
-        self._host = host
+        self._bind = bind
+        self._told = told
         self._said: list[str] = []
         self._known = threading.Event()
         self.url: str | None = None
 
     def __enter__(self) -> TensorBoard:
         port = os.environ.get("TENSORBOARD_PORT", "0")
-        options = ["--logdir", self._log_dir, "--host", self._host, "--port", port]
+        options = ["--logdir", self._log_dir, "--host", self._bind, "--port", port]
+        board = [sys.executable, "-m", "tensorboard.main", *options, "--reload_interval", "5"]
+        # Behind a process that ends it when this one is gone, be it killed.
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tensorboard.main", *options, "--reload_interval", "5"],
-            stdin=subprocess.DEVNULL,
+            [sys.executable, "-I", str(ending.__file__), *board],
+            stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             text=True,
@@ -66,8 +78,9 @@ class TensorBoard:
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
         self._thread.join(END_TIMEOUT_S)
-        if self._process.stderr is not None:
-            self._process.stderr.close()
+        for stream in (self._process.stdin, self._process.stderr):
+            if stream is not None:
+                stream.close()
 
     def _read(self) -> None:
         stream = self._process.stderr
@@ -75,6 +88,6 @@ class TensorBoard:
             self._said = [*self._said[-20:], line.strip()]
             found = _URL.search(line)
             if self.url is None and found is not None and " at " in line:
-                self.url = found[0]
+                self.url = replace_host(found[0], self._told)
                 self._known.set()
         self._known.set()

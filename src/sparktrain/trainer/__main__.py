@@ -10,6 +10,7 @@ import json
 import os
 import sys
 import traceback
+from collections.abc import Callable
 from typing import Any
 
 from sparktrain.data.faults import BadFileError, BadRowError
@@ -29,11 +30,19 @@ def main(descriptor: int) -> int:
     function = link.receive_bytes(int(job["function_bytes"]))
     data = json.loads(link.receive_bytes(int(job["data_bytes"])))
     _extend_path(job["python_path"])
+    told: list[BaseException] = []
+
+    def tell(error: BaseException) -> None:
+        if not told:
+            told.append(error)
+            _flush()  # the last lines belong to the error
+            link.send(_describe(error, int(job["num_workers"])))
+
     try:
-        value = _call(link, job, data, function)
+        value = _call(link, job, data, function, tell)
         body = _pickle(value, int(job["max_result_bytes"]))
     except BaseException as error:
-        link.send(_describe(error, int(job["num_workers"])))
+        tell(error)
         _flush()
         return 1
     link.send({"kind": "returned", "value_bytes": len(body)}, body)
@@ -41,12 +50,22 @@ def main(descriptor: int) -> int:
     return 0
 
 
-def _call(link: AgentLink, job: dict[str, Any], data: dict[str, Any], function: bytes) -> Any:
-    """Makes the node ready, then calls the user's function with its context."""
+def _call(
+    link: AgentLink,
+    job: dict[str, Any],
+    data: dict[str, Any],
+    function: bytes,
+    tell: Callable[[BaseException], None],
+) -> Any:
+    """Makes the node ready, then calls the user's function with its context.
+
+    Args:
+        tell: Tells an error at once, where cleaning up behind it may take a while.
+    """
     import cloudpickle
 
     if job.get("door") is not None:
-        return call_detached(link, job, data, function)
+        return call_detached(link, job, data, function, tell)
     if job["needs_strategy"]:
         import tensorflow  # noqa: F401 (loads while the nodes still meet)
     cluster = link.receive_cluster()

@@ -176,6 +176,7 @@ def call_detached(
     job: Mapping[str, Any],
     data: Mapping[str, Any],
     function: bytes,
+    tell: Callable[[BaseException], None] = lambda error: None,
 ) -> Any:
     """Makes a node of a cluster ready, then calls the user's function with its context."""
     import cloudpickle
@@ -188,6 +189,8 @@ def call_detached(
     with ExitStack() as stack:
         door = stack.enter_context(OpenDoor(job["door"], stream.inbox, stream.desk))
         stack.callback(stream.close, "the function has ended")
+        # Before the door is shut, which may take seconds.
+        stack.push(lambda kind, error, trace: tell(error) if error is not None else None)
         link.send({"kind": "door", "port": door.port})
         if job["needs_strategy"]:
             import tensorflow  # noqa: F401 (loads while the nodes still meet)

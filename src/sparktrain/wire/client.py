@@ -43,6 +43,8 @@ class ControlClient:
         hello: How to introduce this node.
         on_command: Called with a Stop or End message in the client's thread.
         kept_lines: How many log lines to keep while there is no link.
+        on_again: Called in the client's thread whenever there is a link again. What was written
+            to the one that broke may never have arrived; what must not be lost is sent again here.
     """
 
     def __init__(
@@ -51,11 +53,13 @@ class ControlClient:
         hello: Hello,
         on_command: Callable[[Message], None],
         kept_lines: int,
+        on_again: Callable[[], None] = lambda: None,
     ) -> None:
         self._address = address
         self._hello = hello
         self._on_command = on_command
         self._kept_lines = kept_lines
+        self._on_again = on_again
         self._lock = threading.Lock()
         self._room = threading.Condition(self._lock)
         self._is_linked = False
@@ -65,6 +69,7 @@ class ControlClient:
         self._closing = False
         self._loop = asyncio.new_event_loop()
         self._wake = asyncio.Event()
+        self._writer: asyncio.StreamWriter | None = None
         self._thread = threading.Thread(target=self._work, name="sparktrain-link", daemon=True)
 
     def __enter__(self) -> ControlClient:
@@ -78,6 +83,16 @@ class ControlClient:
     def is_linked(self) -> bool:
         """Whether there is a connection now."""
         return self._is_linked
+
+    def relink(self) -> None:
+        """Gives up the connection, which seems dead, for a new one."""
+        # The loop may be closed already: then there is none.
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._cut)
+
+    def _cut(self) -> None:
+        if self._writer is not None:
+            self._writer.transport.abort()
 
     def send(self, message: Message) -> None:
         """Queues a message; returns at once."""
@@ -132,6 +147,7 @@ class ControlClient:
 
     async def _stay_connected(self) -> None:
         pause_s = RETRY_FIRST_S
+        was_linked = False
         while self._address is not None:
             try:
                 reader, writer = await asyncio.wait_for(
@@ -151,6 +167,10 @@ class ControlClient:
             connected = self._loop.time()
             hearing = asyncio.ensure_future(self._hear(reader))
             self._is_linked = True
+            self._writer = writer
+            if was_linked:
+                self._on_again()
+            was_linked = True
             try:
                 if await self._talk(writer, hearing):
                     return
@@ -160,6 +180,7 @@ class ControlClient:
                 with self._lock:
                     self._is_linked = False
                     self._room.notify_all()
+                self._writer = None
                 hearing.cancel()
                 writer.close()
                 with contextlib.suppress(Exception):

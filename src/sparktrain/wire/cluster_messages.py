@@ -7,6 +7,10 @@ from typing import Any, ClassVar
 
 from sparktrain.wire.message import Checks, Message, is_card, is_count, is_lines, is_text
 
+#: Who was not heard of on a link for so long, although beats go both ways, is not there: a host
+#: that vanishes does not close its connections.
+SILENT_S = 8.0
+
 
 @dataclass(frozen=True)
 class Arrived(Message):
@@ -33,6 +37,13 @@ class Beat(Message):
     """From the driver, every few seconds: it is still there."""
 
     kind: ClassVar[str] = "beat"
+
+
+@dataclass(frozen=True)
+class Here(Message):
+    """The answer to a beat: so is the node."""
+
+    kind: ClassVar[str] = "here"
 
 
 @dataclass(frozen=True)
@@ -177,6 +188,7 @@ ALL: tuple[type[Message], ...] = (
     Arrived,
     Meet,
     Beat,
+    Here,
     Exported,
     Taken,
     Enough,

@@ -22,6 +22,15 @@ _HEADER = "x-sparktrain-token"
 _UNLIMITED = [("grpc.max_send_message_length", -1), ("grpc.max_receive_message_length", -1)]
 #: A client closes the door behind it; a pool of connections would share one that is broken.
 _OWN_CONNECTION = [("grpc.use_local_subchannel_pool", 1)]
+#: A host that vanishes does not close its connections, and a call may wait long for a function:
+#: so it asks whether the other end is there. More often than every five minutes and gRPC's server,
+#: whose limits pyarrow does not let us change, takes it for an attack and ends the call.
+_KEEPALIVE = [
+    ("grpc.keepalive_time_ms", 310_000),
+    ("grpc.keepalive_timeout_ms", 20_000),
+    ("grpc.http2.ping_timeout_ms", 20_000),  # which is what counts
+    ("grpc.http2.max_pings_without_data", 0),
+]
 #: How long a caller tries to reach a door.
 CONNECT_TIMEOUT_S = 20.0
 
@@ -66,7 +75,7 @@ def connect(
         f"grpc+tls://{host}:{door.port}",
         tls_root_certs=door.certificate.encode(),
         override_hostname=TLS_NAME,
-        generic_options=[*_UNLIMITED, *_OWN_CONNECTION],
+        generic_options=[*_UNLIMITED, *_OWN_CONNECTION, *_KEEPALIVE],
     )
     return client, options
 

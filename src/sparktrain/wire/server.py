@@ -23,7 +23,7 @@ HELLO_TIMEOUT_S = 10.0
 MAX_LINKS = 4096
 
 OnMessage = Callable[[str, int, Message], None]
-OnClosed = Callable[[str, int], None]
+OnLink = Callable[[str, int], None]
 
 
 class ControlServer:
@@ -33,6 +33,7 @@ class ControlServer:
         host, port: The address to listen on; port 0 takes any free one.
         on_message: Called with (node, attempt, message) in the server's thread.
         on_closed: Called with (node, attempt) when an admitted link ends.
+        on_opened: Called with (node, attempt) when a link is let in, before its first message.
     """
 
     def __init__(
@@ -42,7 +43,8 @@ class ControlServer:
         run_id: str,
         credentials: Credentials,
         on_message: OnMessage,
-        on_closed: OnClosed,
+        on_closed: OnLink,
+        on_opened: OnLink = lambda node, attempt: None,
     ) -> None:
         self._host = host
         self._port = port
@@ -50,6 +52,7 @@ class ControlServer:
         self._credentials = credentials
         self._on_message = on_message
         self._on_closed = on_closed
+        self._on_opened = on_opened
         self._writers: dict[tuple[str, int], asyncio.StreamWriter] = {}
         self._num_links = 0
         #: Every link whose socket may still be open.
@@ -85,6 +88,10 @@ class ControlServer:
         """Sends a command to every node of an attempt that has a link, or to one of them."""
         data = frames.encode(message.to_dict())
         self._loop.call_soon_threadsafe(self._send, data, attempt, node)
+
+    def cut(self, attempt: int, node: str) -> None:
+        """Ends the link of a node that does not answer; it may call again."""
+        self._loop.call_soon_threadsafe(self._cut, (node, attempt))
 
     def num_open(self, attempt: int) -> int:
         """How many nodes of an attempt have a link now."""
@@ -130,6 +137,11 @@ class ControlServer:
             if number == attempt and node in (None, name):
                 writer.write(data)
 
+    def _cut(self, key: tuple[str, int]) -> None:
+        if key in self._writers:
+            # Not close(), which waits for the other end to agree.
+            self._writers[key].transport.abort()
+
     def _on_link(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         # No coroutine: one that is cancelled before it begins would leave its socket open.
         self._links[writer.transport] = writer.get_extra_info("socket")
@@ -146,6 +158,7 @@ class ControlServer:
                 raise WireError(problem="A caller on the control link was not let in.")
             key = (hello.node, hello.attempt)  # type: ignore[attr-defined]
             self._writers[key] = writer
+            self._on_opened(*key)
             while True:
                 message = await self._read(reader)
                 self._on_message(*key, message)

@@ -1,0 +1,34 @@
+"""What the driver must know of a node: told again after an outage of the link.
+
+What is written to a link that breaks may never arrive, and nobody hears of that. These messages
+tell how things are rather than what has changed, so that hearing one twice does no harm.
+"""
+
+from __future__ import annotations
+
+from sparktrain.wire.cluster_messages import Arrived, Enough, Exported, Pace, Taken
+from sparktrain.wire.message import Message
+from sparktrain.wire.messages import Bye, Failed, Joined, Returned
+
+_KEPT = (Arrived, Joined, Exported, Taken, Pace, Enough, Returned, Failed, Bye)
+
+
+class Reminder:
+    """The last message of each kind, and of each feed or table."""
+
+    def __init__(self) -> None:
+        self._last: dict[tuple[str, str], Message] = {}
+
+    def note(self, message: Message) -> None:
+        if isinstance(message, _KEPT):
+            what = message.feed if isinstance(message, Taken) else ""
+            what = message.table if isinstance(message, Pace) else what
+            self._last[message.kind, what] = message
+
+    def forget(self, feed: str) -> None:
+        """A feed is over."""
+        self._last.pop((Taken.kind, feed), None)
+
+    @property
+    def messages(self) -> list[Message]:
+        return list(self._last.values())
