@@ -34,6 +34,8 @@ class Cluster:
         self._group = group
         self._feeds = Feeds(group)
         self._streams: list[StreamFeed] = []
+        #: Tables of which no more rows will come.
+        self._ended: set[str] = set()
         self.run_dir = str(group.plan.run_dir)
 
     def __enter__(self) -> Cluster:
@@ -54,6 +56,7 @@ class Cluster:
         name: str = "train",
         timeout_s: float | None = None,
         idle_timeout_s: float | None = None,
+        stop_when: str = "any",
         checkpoint: str | os.PathLike[str] | None = None,
         trigger: Mapping[str, Any] | None = None,
     ) -> FeedResult | StreamFeed:
@@ -65,7 +68,10 @@ class Cluster:
             epochs: How often all rows are fed. Defaults to 1.
             name: The table, as ctx.dataset() calls it. Defaults to "train".
             timeout_s: How long it may take. Defaults to None, no limit.
-            idle_timeout_s: How long no row may be taken. Defaults to None, no limit.
+            idle_timeout_s: How long rows may wait without any being taken. Defaults to None, no
+                limit.
+            stop_when: "any": the feed ends when any function wants no more rows. "all": when all
+                want no more; rows for those that do not want them are dropped.
             checkpoint: For a stream: where Spark keeps its offsets. Defaults to a folder in the
                 run directory.
             trigger: For a stream: arguments of its trigger(), such as {"availableNow": True}.
@@ -75,16 +81,40 @@ class Cluster:
             TrainingError: A node failed: the first cause.
             TimeoutError: timeout_s or idle_timeout_s is over.
         """
+        from sparktrain.data.tables import Table, table
+        from sparktrain.driver.feed_terms import Terms
         from sparktrain.driver.plan import check_feed
         from sparktrain.driver.streams import StreamFeed
+        from sparktrain.errors import ConfigError
 
         self._check_open("feed")
-        check_feed(epochs, name, timeout_s, idle_timeout_s)
-        if getattr(data, "isStreaming", False):
-            stream = StreamFeed(self._group, self._feeds, data, name, checkpoint, trigger)
+        check_feed(epochs, name, timeout_s, idle_timeout_s, stop_when)
+        if name in self._ended:
+            raise ConfigError(
+                problem=f"feed() got name={name!r}, behind end_feed({name!r}).",
+                advice="Feed before it, or under another name.",
+            )
+        if getattr(getattr(data, "frame", data), "isStreaming", False):
+            wished = data if isinstance(data, Table) else table(data)
+            stream = StreamFeed(self._group, self._feeds, wished, name, checkpoint, trigger)
             self._streams.append(stream)
             return stream
-        return self._feeds.feed(data, epochs, name, timeout_s, idle_timeout_s)
+        terms = Terms(timeout_s, idle_timeout_s, stop_when == "all")
+        return self._feeds.feed(data, epochs, name, terms)
+
+    def end_feed(self, name: str = "train") -> None:
+        """No more rows of a table will come: the functions' loops over it end, and they go on.
+
+            cluster.feed(df)
+            cluster.end_feed()          # fit returns, and what is behind it runs: ctx.serve()
+            scored = cluster.predict(df)
+
+        Args:
+            name: The table. Defaults to "train".
+        """
+        self._check_open("end_feed")
+        self._ended.add(name)
+        self._group.hub.finish_feeds(name)
 
     def predict(
         self, data: Any, *, inputs: Any = None, outputs: Any = None, timeout_s: float | None = None
@@ -199,8 +229,9 @@ class Cluster:
             stream.stop()
 
     def _abort(self, error: BaseException) -> None:
-        self._end_streams()
+        # The nodes first: batches of streams wait for them.
         self._group.close(error)
+        self._end_streams()
 
     def _check_open(self, what: str) -> None:
         from sparktrain.errors import ConfigError
@@ -234,10 +265,11 @@ def cluster(
         def train(ctx):
             model = build(); model.compile(...)
             model.fit(ctx.dataset(batch_size=256, features=["x"], label="y"))
-            ctx.serve(lambda batch: model.predict_on_batch(batch["x"]))
+            ctx.serve(lambda batch: model(batch["x"], training=False))
 
         with cluster(train, num_workers=2) as group:
             group.feed(df, epochs=3)
+            group.end_feed()
             scored = group.predict(df)
 
     Args:

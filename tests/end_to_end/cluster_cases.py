@@ -34,6 +34,10 @@ def read_ids(run_dir: str) -> list[int]:
     return sorted(int(one) for ids in found for one in ids)
 
 
+def wait_for_ever(ctx: Any) -> None:
+    time.sleep(600)
+
+
 def answer_double(ctx: Any) -> None:
     ctx.serve(lambda batch: {"double": batch["id"] * 2}, batch_size=ctx.args or 1024)
 
@@ -78,6 +82,17 @@ def stop_early(ctx: Any) -> str:
     return "done"
 
 
+def note_or_stop(ctx: Any) -> None:
+    """The chief takes a few rows, the others all."""
+    if ctx.rank:
+        note_ids(ctx)
+        return
+    next(iter(ctx.rows()))
+    ctx.stop_feed()
+    while not ctx.should_stop and not list(Path(ctx.run_dir).glob("worker-*.npy")):
+        time.sleep(0.05)
+
+
 def fit(ctx: Any) -> None:
     """Keras' own fit on what is fed; notes steps, rows and weights."""
     import keras
@@ -110,6 +125,63 @@ def fit(ctx: Any) -> None:
     )
     weights = np.concatenate([np.ravel(weight) for weight in model.get_weights()])
     np.save(Path(ctx.run_dir) / f"weights-{ctx.rank}.npy", weights)
+
+
+def fit_then_answer(ctx: Any) -> None:
+    """Keras' own fit, with ours and Spark's rows mixed; then answers with what it learnt."""
+    import keras
+
+    with ctx.strategy.scope():
+        model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+        model.compile(optimizer=keras.optimizers.Adam(0.2), loss="mse")
+    dataset = ctx.dataset(batch_size=32, features="x", label="y", shuffle=200, seed=1)
+    model.fit(dataset, verbose=0)
+    ctx.serve(lambda batch: model(batch["x"], training=False))
+
+
+def fit_stream(ctx: Any) -> None:
+    """A fit whose checkpoints move with the offsets of a stream; dies where it is told."""
+    import keras
+    import tensorflow as tf
+
+    class Summing(keras.Model):  # type: ignore[misc]
+        """Its one weight is the sum of all it was given."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.total = self.add_weight(shape=(), initializer="zeros", name="total")
+
+        def call(self, x: Any) -> Any:
+            return x
+
+        def train_step(self, data: Any) -> Any:
+            self.total.assign_add(tf.reduce_sum(data[0]))
+            return {"total": self.total.value}
+
+    class Dying(keras.callbacks.Callback):  # type: ignore[misc]
+        def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+            if logs["total"] > ctx.args:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    model = Summing()
+    model.build((None,))
+    model.compile(optimizer="sgd")
+    dataset = ctx.dataset(batch_size=16, features="x", label="y")
+    callbacks = [*ctx.callbacks(), *([Dying()] if ctx.args else [])]
+    model.fit(dataset, verbose=0, callbacks=callbacks)
+    ctx.report(total=float(model.total.value))
+
+
+def sum_rows(ctx: Any) -> None:
+    """The same with rows, and a file of its own for a checkpoint."""
+    path = Path(ctx.run_dir) / f"total-{ctx.rank}"
+    total = int(path.read_text()) if path.exists() else 0
+    ctx.save_with(lambda: path.write_text(str(total)))
+    for row in ctx.rows():
+        total += row["id"]
+        if ctx.args and total > ctx.args:
+            os.kill(os.getpid(), signal.SIGKILL)
+    path.write_text(str(total))
 
 
 def coordinate(ctx: Any) -> None:

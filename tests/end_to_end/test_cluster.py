@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +72,56 @@ def test_a_task_that_is_tried_again_loses_and_doubles_nothing(spark: Any) -> Non
     finally:
         spark.conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch")
     assert cluster_cases.read_ids(cluster.run_dir) == list(range(4000))
+
+
+def test_a_task_that_is_tried_again_in_another_order_is_an_error(spark: Any) -> None:
+    def fail_once(batches: Any) -> Any:
+        from pyspark import TaskContext
+
+        attempt = TaskContext.get().attemptNumber()  # type: ignore[union-attr]
+        for number, batch in enumerate(batches):
+            # As behind a shuffle, whose blocks come as they come.
+            yield batch if attempt == 0 else batch.take(list(reversed(range(batch.num_rows))))
+            if number == 2 and attempt == 0:
+                raise RuntimeError("this task fails once")
+
+    spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "100")
+    try:
+        frame = spark.range(0, 1000, 1, 1).mapInArrow(fail_once, "id long")
+        with st.cluster(cluster_cases.note_ids, num_workers=1, spark=spark, **QUIET) as cluster:
+            with pytest.raises(st.DataError, match="came in another order when Spark tried"):
+                cluster.feed(frame)
+            cluster.feed(spark.range(5))  # the cluster itself goes on
+    finally:
+        spark.conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch")
+
+
+def test_feed_then_predict(spark: Any) -> None:
+    """The function goes on behind its fit when its table has ended."""
+    frame = spark.range(0, 600, 1, 3).selectExpr(
+        "id", "array(cast(id % 10 as float), 1.0f) as x", "cast(3 * (id % 10) + 2 as float) as y"
+    )
+    with st.cluster(
+        cluster_cases.fit_then_answer, num_workers=2, spark=spark, progress=False
+    ) as cluster:
+        cluster.feed(frame.select("x", "y"), epochs=12)
+        cluster.end_feed()
+        with pytest.raises(st.ConfigError, match=r"behind end_feed\('train'\)"):
+            cluster.feed(frame.select("x", "y"))
+        rows = cluster.predict(frame, inputs=["x"], outputs="prediction array<float>").collect()
+    assert [row.id for row in rows] == list(range(600))
+    assert max(abs(row.prediction[0] - row.y) for row in rows) < 2.0
+
+
+def test_two_feeds_at_once(spark: Any) -> None:
+    parts = [spark.range(0, 3000, 1, 3), spark.range(3000, 4000, 1, 2)]
+    with (
+        st.cluster(cluster_cases.note_ids, num_workers=2, spark=spark, **QUIET) as cluster,
+        ThreadPoolExecutor(2) as pool,
+    ):
+        results = list(pool.map(lambda part: cluster.feed(part, epochs=2), parts))
+    assert [result.rows for result in results] == [6000, 2000]
+    assert cluster_cases.read_ids(cluster.run_dir) == sorted([*range(4000), *range(4000)])
 
 
 def test_predict_answers_row_for_row(spark: Any) -> None:
@@ -161,7 +212,9 @@ def test_a_dead_trainer_ends_every_feed(spark: Any, how: str, message: str) -> N
         st.cluster(cluster_cases.fail_at, num_workers=2, spark=spark, args=how, **QUIET) as cluster,
     ):
         started = time.monotonic()
-        cluster.feed(spark.range(0, 2_000_000, 1, 8), epochs=50)
+        # In feed() itself, also where all partitions were on their way already.
+        with pytest.raises(error, match=message):
+            cluster.feed(spark.range(0, 20_000_000, 1, 2))
     assert time.monotonic() - started < 30
     assert caught.value.node == "worker:0"
     assert "the last words of this worker" in caught.value.tail
@@ -179,7 +232,17 @@ def test_early_stop_ends_feeds_at_once(spark: Any, how: str) -> None:
         result = cluster.feed(spark.range(0, 50_000_000, 1, 8), epochs=10)
         assert result.was_stopped
         assert cluster.feed(spark.range(10)).was_stopped
+        with pytest.raises(st.ConfigError, match="stop_when='some'"):
+            cluster.feed(spark.range(10), stop_when="some")
         (Path(cluster.run_dir) / "go").touch()
+
+
+def test_a_feed_may_go_on_while_any_function_wants_rows(spark: Any) -> None:
+    with st.cluster(cluster_cases.note_or_stop, num_workers=2, spark=spark, **QUIET) as cluster:
+        result = cluster.feed(spark.range(0, 20_000, 1, 20), stop_when="all")
+        assert not result.was_stopped
+        assert cluster.feed(spark.range(0, 100, 1, 4)).was_stopped  # the chief wants no more
+    assert len(cluster_cases.read_ids(cluster.run_dir)) > 1000
 
 
 def test_two_clusters_do_not_meet(spark: Any) -> None:

@@ -82,6 +82,39 @@ def test_rows_come_in(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
         list(old(make_batches([1])))
 
 
+def test_a_retry_that_brings_other_rows_is_an_error(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    list(make_task(scene, monkeypatch)(make_batches([1, 2], [3])))
+    for attempt, wrong in enumerate(([[2, 1], [3, 4]], [[1, 2], [4, 3]], [[1, 2]]), 2):
+        with pytest.raises(NodeFailureError, match="in another order when Spark tried"):
+            list(make_task(scene, monkeypatch, attempt)(make_batches(*wrong)))
+    rows = FeedTask(scene.target, "g", "rows")
+    monkeypatch.setattr("sparktrain.agent.feeding.find_task", lambda: (0, 1))
+    assert list(rows.feed_rows(["a", 1])) == [("chief:0", 2, True)]
+    monkeypatch.setattr("sparktrain.agent.feeding.find_task", lambda: (0, 2))
+    with pytest.raises(NodeFailureError, match="partition 0 of 'rows' came in another order"):
+        list(rows.feed_rows([1, "a", None]))
+    monkeypatch.setattr("sparktrain.agent.feeding.find_task", lambda: (0, 3))
+    assert list(rows.feed_rows(["a", 1, None])) == [("chief:0", 3, True)]
+
+
+def test_a_function_that_failed_is_no_early_stop(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = make_task(scene, monkeypatch)
+
+    def endless() -> Iterator[pa.RecordBatch]:
+        while True:
+            yield from make_batches(list(range(1000)))
+
+    failing = threading.Timer(0.3, scene.inbox.fail)
+    failing.start()
+    with pytest.raises(NodeFailureError, match="the function has failed"):
+        list(task(endless()))
+    failing.join()
+
+
 def test_a_task_that_fails_ends_its_call(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail() -> Iterator[pa.RecordBatch]:
         yield from make_batches([1, 2])
@@ -95,7 +128,7 @@ def test_a_task_that_fails_ends_its_call(scene: Scene, monkeypatch: pytest.Monke
     assert told.to_pylist()[0]["rows"] == 3
     bad = pa.RecordBatch.from_pydict({"x": pa.array([None], pa.int64())})
     with pytest.raises(NodeFailureError, match="is null"):
-        list(make_task(scene, monkeypatch, attempt=3)(iter([bad, bad, bad, bad])))
+        list(make_task(scene, monkeypatch, attempt=3)(iter([*make_batches([1, 2, 3]), bad])))
 
 
 def test_a_feed_that_is_not_wanted_ends_in_the_middle(
@@ -166,8 +199,8 @@ def test_partitions_go_where_their_home_says(scene: Scene, monkeypatch: pytest.M
 
 def test_rows_of_any_kind_are_pickled_in_pieces() -> None:
     rows: list[Any] = [None, 1, "x", b"y" * 100] * 100
-    pieces = list(pickle_rows(rows, 3))
-    assert sum(count for _, count in pieces) == 397
+    pieces = list(pickle_rows(rows[3:]))
+    assert sum(count for _, count, _ in pieces) == 397
     assert pieces[0][1] == 32
 
 

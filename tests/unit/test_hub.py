@@ -21,6 +21,7 @@ from sparktrain.wire.cluster_messages import (
     Arrived,
     Beat,
     Catch,
+    Flush,
     Forget,
     Here,
     Meet,
@@ -119,17 +120,27 @@ def test_a_node_hears_what_was_said_while_it_had_no_link(hub: Hub) -> None:
         hub.announce("train", COLUMNS)
         hub.forget("f.0")
         with hub._changed:
-            hub._paces[WORKER] = (3, True)
-        chief.link.send(Pace(5, False))
-        wait_until(lambda: WORKER in hub._catches)
+            hub._paces["train"] = {WORKER: (3, True)}
+        chief.link.send(Pace("train", 5, False))
+        wait_until(lambda: (WORKER, "train") in hub._catches)
+        flush = Flush("f.1", "train")
+        hub.send(flush, WORKER)
         hub.finish_feeds()
         hub.end_nodes("another node failed", may_restart=False)
         announce = Announce("train", [column.to_dict() for column in COLUMNS])
         end = End("another node failed", may_restart=False)
         with Node(hub, WORKER) as again:
             again.link.send(Arrived(make_card(WORKER)))
-            wait_until(lambda: len(again.told()) >= 6)
-            assert again.told() == [meet, announce, Forget("f.0"), Catch(5), NoMore(), end]
+            wait_until(lambda: len(again.told()) >= 7)
+            assert again.told() == [
+                meet,
+                announce,
+                Forget("f.0"),
+                Catch("train", 5),
+                flush,
+                NoMore(),
+                end,
+            ]
             assert not hub.is_doubled
             # The others have heard all of it once.
             wait_until(lambda: end in chief.told())

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from sparktrain.data.schema import Column
-from sparktrain.trainer.inbox import Inbox, Item, SupersededError, Ticket
+from sparktrain.trainer.inbox import Inbox, InboxFailedError, Item, SupersededError, Ticket
 
 X = [Column("x", "long")]
 
@@ -26,7 +26,7 @@ def make_item(rows: int = 1, size: int = 1, feed: str = "f") -> Item:
 def test_rows_count_as_taken_when_more_is_asked_for() -> None:
     inbox, told = make_inbox()
     ticket = Ticket("f", 0, 1, "train")
-    assert inbox.open(ticket, X) == 0
+    assert inbox.open(ticket, X) == []
     assert inbox.put(ticket, make_item(3)) and inbox.put(ticket, make_item(4))
     first = inbox.take("train")
     assert first is not None and first.num_rows == 3
@@ -42,16 +42,62 @@ def test_a_retry_goes_on_behind_what_came() -> None:
     inbox, _ = make_inbox()
     old, new = Ticket("f", 0, 5, "train"), Ticket("f", 0, 9, "train")
     inbox.open(old, X)
-    inbox.put(old, make_item(3))
-    assert inbox.open(new, X) == 3
+    inbox.put(old, make_item(3), 77)
+    assert inbox.open(new, X) == [(3, 77)]
     with pytest.raises(SupersededError):
         inbox.put(old, make_item(1))
     with pytest.raises(SupersededError):
         inbox.open(old, X)
-    assert inbox.put(new, make_item(2))
-    assert inbox.open(Ticket("f", 0, 10, "train"), X) == 5
-    assert inbox.open(Ticket("f", 1, 11, "train"), X) == 0
-    assert inbox.open(Ticket("g", 0, 12, "train"), X) == 0
+    assert inbox.put(new, make_item(2), 88)
+    assert inbox.open(Ticket("f", 0, 10, "train"), X) == [(3, 77), (2, 88)]
+    assert inbox.open(Ticket("f", 1, 11, "train"), X) == []
+    assert inbox.open(Ticket("g", 0, 12, "train"), X) == []
+
+
+def test_late_tasks_of_a_feed_that_is_over_are_refused() -> None:
+    inbox, _ = make_inbox(capacity=10)
+    ticket = Ticket("f", 0, 1, "train")
+    inbox.open(ticket, X)
+    inbox.put(ticket, make_item(size=10))
+    caught: list[BaseException] = []
+
+    def wait() -> None:
+        try:
+            inbox.put(ticket, make_item(size=10))
+        except SupersededError as error:
+            caught.append(error)
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    time.sleep(0.05)
+    inbox.forget("f")
+    thread.join(5)
+    assert caught
+    with pytest.raises(SupersededError):
+        inbox.open(Ticket("f", 1, 2, "train"), X)
+
+
+def test_a_function_that_failed_has_not_had_enough() -> None:
+    inbox, _ = make_inbox()
+    ticket = Ticket("f", 0, 1, "train")
+    inbox.open(ticket, X)
+    inbox.fail()
+    for act in (lambda: inbox.put(ticket, make_item()), lambda: inbox.open(ticket, X)):
+        with pytest.raises(InboxFailedError):
+            act()
+    assert inbox.take("train") is None
+
+
+def test_one_table_ends_before_the_others() -> None:
+    inbox, _ = make_inbox()
+    ticket = Ticket("f", 0, 1, "train")
+    inbox.open(ticket, X)
+    inbox.put(ticket, make_item(2))
+    inbox.finish("train")
+    assert not inbox.has_ended("train")
+    assert inbox.take("train") is not None and inbox.take("train") is None
+    assert inbox.has_ended("train") and not inbox.has_ended("other")
+    assert inbox.take("other", timeout_s=0.01) is None
 
 
 def test_an_old_attempt_that_waits_for_room_is_woken() -> None:
@@ -84,8 +130,9 @@ def test_feeds_wait_for_room() -> None:
     thread = threading.Thread(target=lambda: (inbox.put(ticket, make_item(size=5)), done.set()))
     thread.start()
     assert not done.wait(0.1)
-    assert inbox.load == (1, 50)
+    assert inbox.load == (1, 50, 0)
     inbox.take("train")
+    assert inbox.load[2] == 1
     assert done.wait(5)
     thread.join(5)
 

@@ -12,7 +12,9 @@ import pytest
 from sparktrain.data.arrow import stored_schema
 from sparktrain.data.schema import Column
 from sparktrain.trainer.inbox import Inbox, Item, Ticket
-from sparktrain.trainer.stream import Pace, StreamTable, count_steps
+from sparktrain.trainer.pace import Pace
+from sparktrain.trainer.saves import Saves
+from sparktrain.trainer.stream import StreamTable, count_steps
 from sparktrain.wire.pace import STEP_BITS, find_catch_up
 
 X = (Column("x", "long"), Column("v", "float", depth=1, shape=(2,)))
@@ -75,7 +77,7 @@ def test_a_later_iteration_goes_on() -> None:
 
 
 def test_a_worker_without_rows_catches_up_with_steps_that_have_none() -> None:
-    pace = Pace(lambda frame: None)
+    pace = Pace(lambda frame: None, "train")
     table, inbox = make_table(pace, parts=2)
     put(inbox, 1)
     found: list[list[int]] = []
@@ -112,3 +114,101 @@ def test_only_those_that_wait_catch_up() -> None:
     assert find_catch_up({"a": (first + 5, True), "b": (first + 5, True)}) == {}
     # Another iteration says nothing about this one.
     assert find_catch_up({"a": (2 * first + 5, False), "b": (first + 3, True)}) == {}
+
+
+def read_in_thread(batches: Any) -> tuple[list[list[int]], threading.Thread]:
+    found: list[list[int]] = []
+    thread = threading.Thread(target=lambda: found.extend(map(numbers_of, batches)))
+    thread.start()
+    return found, thread
+
+
+def wait_until(condition: Any) -> None:
+    deadline = time.monotonic() + 5
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert condition()
+
+
+def test_batches_that_fit_did_not_get_to_come_again() -> None:
+    table, inbox = make_table()
+    table.set_phase("train")
+    put(inbox, 1, 2, 3, 4, 5, 6)
+    inbox.finish()
+    first = table.batches(2, False)
+    assert [numbers_of(next(first)), numbers_of(next(first))] == [[1, 2], [3, 4]]
+    table.steps_done(1)  # the second waited in a buffer when the epoch ended
+    assert [numbers_of(b) for b in table.batches(2, False)] == [[3, 4], [5, 6]]
+
+
+def test_rows_are_mixed_also_where_a_worker_must_catch_up() -> None:
+    pace = Pace(lambda frame: None, "train")
+    table, inbox = make_table(pace, parts=1)
+    put(inbox, *range(20))
+    found, thread = read_in_thread(table.batches(4, False, window=100, seed=3))
+    time.sleep(0.05)
+    assert found == []  # the window is not full
+    pace.catch((1 << STEP_BITS) + 2)
+    inbox.wake()
+    wait_until(lambda: len(found) == 5)
+    pace.catch((1 << STEP_BITS) + 7)
+    inbox.wake()
+    wait_until(lambda: found[5:] == [[], []])
+    inbox.finish()
+    thread.join(5)
+    numbers = [number for batch in found for number in batch]
+    assert sorted(numbers) == list(range(20)) and numbers != list(range(20))
+
+
+def test_a_flush_waits_for_the_steps_of_all_rows() -> None:
+    told: list[dict[str, Any]] = []
+    table, inbox = make_table()
+    saves = Saves(told.append, inbox.wake)
+    saves.add("train", table)
+    saved: list[int] = []
+    saves.begin_fit(lambda: saved.append(1))
+    put(inbox, 1, 2, 3)
+    found, thread = read_in_thread(table.batches(2, False))
+    wait_until(lambda: found == [[1, 2]])
+    saves.flush("f", "train")
+    wait_until(lambda: found == [[1, 2], [3]])  # it does not fill a batch
+    saves.steps_done(1)
+    saves.save("f")
+    time.sleep(0.1)
+    assert told == [] and saved == []  # a step still runs
+    saves.steps_done(1)
+    wait_until(lambda: len(told) == 2)
+    assert {frame["kind"] for frame in told} == {"flushed", "saved"} and saved == [1]
+    saves.end_fit()
+    put(inbox, 9)
+    saves.flush("g", "train")  # nobody can save: nothing is waited for
+    wait_until(lambda: told[2:] == [{"kind": "flushed", "feed": "g"}])
+    inbox.finish()
+    thread.join(5)
+
+
+def test_no_step_is_given_out_while_a_checkpoint_is_written() -> None:
+    table, inbox = make_table()
+    table.set_phase("train")
+    put(inbox, 1, 2)
+    with table.paused():
+        found, thread = read_in_thread(table.batches(2, False))
+        time.sleep(0.1)
+        assert found == []
+    wait_until(lambda: found == [[1, 2]])
+    inbox.finish()
+    thread.join(5)
+
+
+def test_a_table_of_tests_needs_no_steps() -> None:
+    told: list[dict[str, Any]] = []
+    table, inbox = make_table()
+    saves = Saves(told.append, inbox.wake)
+    saves.add("train", table)
+    saves.begin_fit(lambda: None)
+    saves.test(True)
+    put(inbox, 1, 2)
+    assert numbers_of(next(table.batches(2, False))) == [1, 2]
+    saves.test(False)
+    saves.flush("f", "train")
+    wait_until(lambda: told == [{"kind": "flushed", "feed": "f"}])

@@ -107,7 +107,7 @@ def ask_rows(target: Target, rows: Iterator[Any]) -> Iterator[Any]:
     import pickle
 
     partition, _ = find_task()
-    pieces = (piece for piece, _ in pickle_rows(rows, 0))
+    pieces = (piece for piece, _, _ in pickle_rows(rows))
     for answer in converse(target, partition, (), PICKLED, pieces):
         for data in answer.column(0).to_pylist():
             # By the trainer of this cluster: nobody else listens at its door.

@@ -13,7 +13,7 @@ import itertools
 import pickle
 import threading
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,6 +22,7 @@ import pyarrow.flight as fl
 
 from sparktrain.agent.cause import ask_for_cause
 from sparktrain.agent.failure import NodeFailureError
+from sparktrain.agent.known_rows import Mark, differ, fingerprint, leave_out
 from sparktrain.data.arrow import cut_batch, make_block, stored_schema
 from sparktrain.data.faults import BadRowError, Place
 from sparktrain.data.fed_row import FedRow
@@ -39,6 +40,8 @@ FIRST_ROWS = 32
 MAX_ROWS = 4096
 #: Trainers whose load is looked at before one is chosen.
 MAX_LOOKED_AT = 4
+#: Rows on their way: as they travel, how many they are, and their fingerprint.
+Brought = tuple[pa.RecordBatch, int, int]
 
 
 @dataclass(frozen=True)
@@ -67,7 +70,7 @@ class FeedTask:
     columns: tuple[Column, ...] = ()
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for node, rows, is_wanted in self._feed(lambda skip: self._blocks(batches, skip)):
+        for node, rows, is_wanted in self._feed(lambda known: self._pieces(batches, known)):
             values = {"node": [node], "rows": [rows], "is_wanted": [is_wanted]}
             kinds = [pa.string(), pa.int64(), pa.bool_()]
             yield pa.RecordBatch.from_arrays(
@@ -77,9 +80,13 @@ class FeedTask:
 
     def feed_rows(self, rows: Iterable[Any]) -> Iterator[tuple[str, int, bool]]:
         """For an RDD: rows of any kind."""
-        return self._feed(lambda skip: pickle_rows(rows, skip))
+        partition, _ = find_task()
+        place = Place(self.table, partition, 0)
+        return self._feed(lambda known: pickle_rows(rows, known, place))
 
-    def _feed(self, pieces: Any) -> Iterator[tuple[str, int, bool]]:
+    def _feed(
+        self, pieces: Callable[[list[Mark]], Iterator[Brought]]
+    ) -> Iterator[tuple[str, int, bool]]:
         partition, attempt = find_task()
         door = find_door(self.target, self.feed, partition)
         schema = stored_schema(self.columns) if self.columns else PICKLED
@@ -101,12 +108,13 @@ class FeedTask:
                     yield door.node, 0, False
                     return
                 # Rows that an earlier attempt brought are counted, not brought again.
-                rows = begun["rows"]
+                known = [(int(count), int(mark)) for count, mark in begun["known"]]
+                rows = sum(count for count, _ in known)
                 with LastWord(writer, reader) as last:
-                    for piece, count in pieces(begun["rows"]):
+                    for piece, count, mark in pieces(known):
                         if last.is_said:  # no more are wanted, or the trainer is gone
                             break
-                        writer.write_batch(piece)
+                        writer.write_with_metadata(piece, str(mark).encode())
                         rows += count
                 said = last.said
                 writer.close()
@@ -114,23 +122,25 @@ class FeedTask:
                     raise fl.FlightServerError("the trainer ended the call without a word")
                 yield door.node, rows, bool(unpack(said)["is_wanted"])
 
-    def _blocks(
-        self, batches: Iterable[pa.RecordBatch], skip: int
-    ) -> Iterator[tuple[pa.RecordBatch, int]]:
+    def _pieces(self, batches: Iterable[pa.RecordBatch], known: list[Mark]) -> Iterator[Brought]:
         partition, _ = find_task()
+        place = Place(self.table, partition, 0)
+        for block in leave_out(self._blocks(batches, partition), known, place):
+            yield block, block.num_rows, fingerprint(block)
+
+    def _blocks(
+        self, batches: Iterable[pa.RecordBatch], partition: int
+    ) -> Iterator[pa.RecordBatch]:
         done = 0
         for batch in batches:
-            start = min(max(skip - done, 0), batch.num_rows)
-            done += start
-            for part in cut_batch(batch.slice(start), self.columns, PIECE_BYTES):
+            for part in cut_batch(batch, self.columns, PIECE_BYTES):
                 place = Place(self.table, partition, done)
                 done += part.num_rows
                 try:
-                    block = make_block(part, self.columns, place)
+                    yield make_block(part, self.columns, place)
                 except BadRowError as error:
                     what = str(error).rstrip(".")
                     raise NodeFailureError(Failure("the feed", "", "data", what)) from error
-                yield block, block.num_rows
 
 
 def find_task() -> tuple[int, int]:
@@ -174,6 +184,14 @@ def call(target: Target, door: Door, action: str, body: dict[str, Any]) -> dict[
     client, options = connect(door, target.token, CONNECT_TIMEOUT_S)
     with client:
         return unpack(next(iter(client.do_action(fl.Action(action, pack(body)), options))).body)
+
+
+def is_waiting(target: Target, door: Door) -> bool:
+    """Whether a trainer has rows that its function has not taken, or is not done with."""
+    with contextlib.suppress(fl.FlightError, pa.ArrowException, StopIteration, OSError):
+        _, waiting, in_hand = call(target, door, "load", {})["load"]
+        return bool(waiting or in_hand)
+    return True
 
 
 @contextlib.contextmanager
@@ -224,18 +242,23 @@ class LastWord:
         self.is_said = True
 
 
-def pickle_rows(rows: Iterable[Any], skip: int) -> Iterator[tuple[pa.RecordBatch, int]]:
+def pickle_rows(
+    rows: Iterable[Any], known: Sequence[Mark] = (), place: Place | None = None
+) -> Iterator[Brought]:
     """Rows of any kind in pieces of about one size; None is a row like any other."""
-    rows = itertools.islice(rows, skip, None)
+    rows = iter(rows)
+    done = 0
+    for count, mark in known:
+        if zlib.crc32(dump(list(itertools.islice(rows, count)))) != mark:
+            raise differ(place or Place("", 0, 0), done)
+        done += count
     size = FIRST_ROWS
     while some := list(itertools.islice(rows, size)):
         data = dump(some)
-        yield (
-            pa.RecordBatch.from_arrays(
-                [pa.array([data], pa.large_binary()), pa.array([len(some)])], schema=PICKLED
-            ),
-            len(some),
+        piece = pa.RecordBatch.from_arrays(
+            [pa.array([data], pa.large_binary()), pa.array([len(some)])], schema=PICKLED
         )
+        yield piece, len(some), zlib.crc32(data)
         row_bytes = max(len(data) // len(some), 1)
         size = min(max(PIECE_BYTES // row_bytes, 1), MAX_ROWS)
 

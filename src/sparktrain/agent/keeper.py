@@ -40,10 +40,12 @@ from sparktrain.wire.cluster_messages import (
     Arrived,
     Beat,
     Catch,
+    Flush,
     Forget,
     Here,
     Meet,
     NoMore,
+    Save,
 )
 from sparktrain.wire.credentials import Credentials
 from sparktrain.wire.flight import Door
@@ -263,7 +265,7 @@ class Keeper:
         elif self._trainer is not None:
             if isinstance(message, Meet):
                 self._trainer.send({"kind": "cluster", "cluster": message.cluster})
-            elif isinstance(message, (Stop, NoMore, Announce, Forget, Catch)):
+            elif isinstance(message, (Stop, NoMore, Announce, Forget, Catch, Flush, Save)):
                 self._trainer.send(message.to_dict())
 
     def _watch_driver(self) -> None:

@@ -6,27 +6,39 @@ tell how things are rather than what has changed, so that hearing one twice does
 
 from __future__ import annotations
 
-from sparktrain.wire.cluster_messages import Arrived, Enough, Exported, Pace, Taken
+from sparktrain.wire.cluster_messages import (
+    Arrived,
+    Enough,
+    Exported,
+    Flushed,
+    Pace,
+    Saved,
+    Taken,
+)
 from sparktrain.wire.message import Message
 from sparktrain.wire.messages import Bye, Failed, Joined, Returned
 
-_KEPT = (Arrived, Joined, Exported, Taken, Pace, Enough, Returned, Failed, Bye)
+_KEPT = (Arrived, Joined, Exported, Taken, Flushed, Saved, Pace, Enough, Returned, Failed, Bye)
+_OF_FEEDS = (Taken, Flushed, Saved)
 
 
 class Reminder:
-    """The last message of each kind, and of each feed."""
+    """The last message of each kind, and of each feed and table."""
 
     def __init__(self) -> None:
         self._last: dict[tuple[str, str], Message] = {}
 
     def note(self, message: Message) -> None:
         if isinstance(message, _KEPT):
-            feed = message.feed if isinstance(message, Taken) else ""
-            self._last[message.kind, feed] = message
+            name = message.table if isinstance(message, Pace) else ""
+            if isinstance(message, _OF_FEEDS):
+                name = message.feed
+            self._last[message.kind, name] = message
 
     def forget(self, feed: str) -> None:
         """A feed is over."""
-        self._last.pop((Taken.kind, feed), None)
+        for kind in _OF_FEEDS:
+            self._last.pop((kind.kind, feed), None)
 
     @property
     def messages(self) -> list[Message]:

@@ -21,24 +21,42 @@ def shuffle_window(
     Keeps that many rows back. When half a window of new rows has come, all of them are mixed,
     and half a window leaves: each row is copied three times, however large the window is.
     """
-    rng = _rng(seed, pass_number, 1)
-    step = max(window // 2, 1)
-    held: list[pa.RecordBatch] = []
-    num_held = 0
+    mixer = WindowMixer(window, seed, pass_number)
     for block in blocks:
+        yield from mixer.add(block)
+    yield from mixer.rest()
+
+
+class WindowMixer:
+    """The window by itself, for rows that come when they come."""
+
+    def __init__(self, window: int, seed: int, pass_number: int = 0) -> None:
+        self._rng = _rng(seed, pass_number, 1)
+        self._window = window
+        self._step = max(window // 2, 1)
+        self._held: list[pa.RecordBatch] = []
+        self._num_held = 0
+
+    def add(self, block: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """Takes rows in; gives out those that have to leave."""
         start = 0
         while start < block.num_rows:
             # Up to the same row always: where blocks begin and end decides nothing.
-            piece = block.slice(start, window + step - num_held)
-            held.append(piece)
-            num_held += piece.num_rows
+            piece = block.slice(start, self._window + self._step - self._num_held)
+            self._held.append(piece)
+            self._num_held += piece.num_rows
             start += piece.num_rows
-            if num_held == window + step:
-                mixed = _mix(held, rng)
-                yield mixed.slice(0, step)
-                held, num_held = [mixed.slice(step)], window
-    if num_held:
-        yield _mix(held, rng)
+            if self._num_held == self._window + self._step:
+                mixed = _mix(self._held, self._rng)
+                yield mixed.slice(0, self._step)
+                self._held, self._num_held = [mixed.slice(self._step)], self._window
+
+    def rest(self) -> Iterator[pa.RecordBatch]:
+        """Gives out all that is left."""
+        if self._num_held:
+            mixed = _mix(self._held, self._rng)
+            self._held, self._num_held = [], 0
+            yield mixed
 
 
 def _mix(held: list[pa.RecordBatch], rng: np.random.Generator) -> pa.RecordBatch:

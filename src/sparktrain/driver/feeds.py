@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,16 +13,22 @@ from sparktrain.agent.feeding import SCHEMA, FeedTask
 from sparktrain.data.schema import Column
 from sparktrain.data.tables import Table
 from sparktrain.driver import failures
+from sparktrain.driver.feed_terms import Terms, Watch
 from sparktrain.driver.group import Group
 from sparktrain.driver.tables import name_tables, plan_frame
 from sparktrain.driver.tagged import TaggedJob
 from sparktrain.errors import ConfigError, SchemaError
+from sparktrain.wire.cluster_messages import Flush, Save
 
 TICK_S = 0.1
 #: A job that is cancelled may take so long to be gone.
 CANCEL_WAIT_S = 20.0
 #: How long to wait for the cause, when a task lost its trainer.
 CAUSE_WAIT_S = 8.0
+#: Of one partition: the node its rows went to, how many, and whether more were wanted.
+Came = tuple[str, int, bool]
+#: Runs the job of a feed of that name.
+Run = Callable[[str], list[Came]]
 
 
 @dataclass(frozen=True)
@@ -49,22 +55,19 @@ class Feeds:
         self._group = group
         #: The columns of each table, once it was fed.
         self._columns: dict[str, tuple[Column, ...]] = {}
+        #: Batches of streams all of whose rows were taken: query -> number of the last.
+        self._batches_done: dict[str, int] = {}
 
-    def feed(
-        self,
-        data: Any,
-        epochs: int,
-        name: str,
-        timeout_s: float | None,
-        idle_timeout_s: float | None = None,
-    ) -> FeedResult:
+    def feed(self, data: Any, epochs: int, name: str, terms: Terms) -> FeedResult:
         """Feeds a DataFrame or an RDD; returns when all its rows are taken."""
         feed = secrets.token_hex(8)
         started = time.monotonic()
-        limit = _Limit(self._group, timeout_s, idle_timeout_s)
+        watch = Watch(self._group, terms)
+        kept = None
         if _is_rdd(data):
             run = self._plan_rows(data, name)
-            kept = None
+            if epochs > 1 and not data.is_cached:
+                kept = data.persist(_spilling())
         else:
             table = name_tables({name: data})[name]
             if not isinstance(table, Table):
@@ -78,43 +81,71 @@ class Feeds:
             # Later epochs must not compute the rows again.
             kept = frame.persist() if epochs > 1 and not _is_kept(frame) else None
             run = self._plan_frame(frame, columns, name)
+        passes = [f"{feed}.{epoch}" for epoch in range(epochs)]
         by_node: dict[str, int] = {}
-        was_stopped = False
         try:
-            for epoch in range(epochs):
-                was_stopped = self._feed_once(run, f"{feed}.{epoch}", by_node, limit)
-                if was_stopped:
-                    break
+            was_stopped = self._feed_passes(run, passes, watch)
         finally:
+            for one in passes:
+                for node, rows in self._group.hub.count_taken(one).items():
+                    by_node[node] = by_node.get(node, 0) + rows
+                self._group.hub.forget(one)
             if kept is not None:
                 kept.unpersist()
         seconds = time.monotonic() - started
         return FeedResult(sum(by_node.values()), by_node, seconds, was_stopped)
 
-    def feed_batch(self, frame: Any, name: str, feed: str) -> bool:
-        """One batch of a stream; whether it was stopped."""
-        table = name_tables({name: frame})[name]
-        if not isinstance(table, Table):
-            raise TypeError(type(table).__name__)
-        selected, columns = plan_frame(name, table, self._columns.get(name))
+    def _feed_passes(self, run: Run, passes: Sequence[str], watch: Watch) -> bool:
+        """All epochs; whether a function wanted no more.
+
+        The next epoch begins when the rows of one are brought, not when they are taken: workers
+        that train together may be waiting for one that needs rows of the next.
+        """
+        brought = {}
+        for one in passes:
+            came = self._bring(run, one, watch)
+            if came is None:
+                return True
+            brought[one] = came
+        return any(self._wait_until_taken(one, came, watch) for one, came in brought.items())
+
+    def feed_batch(self, wished: Table, name: str, query: str, batch: int, terms: Terms) -> bool:
+        """One batch of a stream, up to a checkpoint that has its rows; whether it was stopped.
+
+        What came of a batch that is not over stays known to the trainers: when Spark repeats
+        it, also from another query of the same checkpoint, it goes on behind that.
+        """
+        if batch <= self._batches_done.get(query, -1):
+            return False
+        known = self._columns.get(name)
+        if known is None and wished.frame.isEmpty():
+            return False  # nothing tells the lengths of its arrays, and nothing is to be fed
+        selected, columns = plan_frame(name, wished, known)
         self._check_columns(name, columns)
         run = self._plan_frame(selected, columns, name)
-        return self._feed_once(run, feed, {}, _Limit(self._group))
+        feed = f"{query}-{batch}"
+        watch = Watch(self._group, terms)
+        came = self._bring(run, feed, watch)
+        if came is None or self._wait_until_taken(feed, came, watch):
+            return True
+        if self._save(feed, name, watch):
+            return True
+        self._batches_done[query] = batch
+        self._group.hub.forget(feed)
+        return False
 
-    def _plan_frame(
-        self, frame: Any, columns: tuple[Column, ...], name: str
-    ) -> Callable[[str], list[tuple[str, int, bool]]]:
-        def run(feed: str) -> list[tuple[str, int, bool]]:
+    def _plan_frame(self, frame: Any, columns: tuple[Column, ...], name: str) -> Run:
+        def run(feed: str) -> list[Came]:
             task = FeedTask(self._group.target, feed, name, columns)
             rows = frame.mapInArrow(task, SCHEMA).collect()
             return [(row.node, row.rows, row.is_wanted) for row in rows]
 
         return run
 
-    def _plan_rows(self, rdd: Any, name: str) -> Callable[[str], list[tuple[str, int, bool]]]:
+    def _plan_rows(self, rdd: Any, name: str) -> Run:
         self._check_columns(name, ())
 
-        def run(feed: str) -> list[tuple[str, int, bool]]:
+        def run(feed: str) -> list[Came]:
             task = FeedTask(self._group.target, feed, name)
             return list(rdd.mapPartitions(task.feed_rows).collect())
 
@@ -135,107 +166,93 @@ class Feeds:
                 advice="Select the same columns, or feed it under another name=.",
             )
 
-    def _feed_once(
-        self,
-        run: Callable[[str], list[tuple[str, int, bool]]],
-        feed: str,
-        by_node: dict[str, int],
-        limit: _Limit,
-    ) -> bool:
-        """One pass over the rows; whether a function wanted no more."""
+    def _bring(self, run: Run, feed: str, watch: Watch) -> list[Came] | None:
+        """One pass over the rows: where they went; None if a function wanted no more."""
         group = self._group
-        group.check()
-        if group.has_enough():
-            return True
+        if watch.is_over():
+            return None
         tag = f"sparktrain-{group.plan.run_id}-{feed}"
         title = f"sparktrain cluster {group.plan.run_id}: feed"
         job = TaggedJob(group.spark, lambda: run(feed), tag, title, group.hub.wake)
         job.start()
         try:
-            was_stopped = self._watch(job, limit)
-            if not was_stopped:
-                was_stopped = self._wait_until_taken(feed, job.value, limit)
+            while not job.is_done():
+                group.hub.wait(TICK_S)
+                if watch.is_over():
+                    return None
+            if job.error is not None:
+                if watch.is_over():
+                    return None
+                raise self._explain(job.error)
+            came: list[Came] = job.value
+            if not all(is_wanted for _, _, is_wanted in came) and self._has_enough(watch):
+                return None
+            return came
         finally:
-            if not job.is_done():
-                job.cancel()
-                job.join(CANCEL_WAIT_S)
-            taken = {node: rows for (node, one), rows in group.hub.taken.items() if one == feed}
-            for node, rows in taken.items():
-                by_node[node] = by_node.get(node, 0) + rows
-            group.hub.forget(feed)
-        return was_stopped
+            job.cancel_and_join(CANCEL_WAIT_S)
 
-    def _watch(self, job: TaggedJob, limit: _Limit) -> bool:
-        """Returns when the job is over; whether because a function wanted no more."""
+    def _explain(self, error: Exception) -> BaseException:
+        """What made the job of a feed fail."""
         group = self._group
-        while not job.is_done():
-            group.hub.wait(TICK_S)
+        failure = find_failure(str(error))
+        if failure is None:
             group.check()
-            if group.has_enough():
-                return True
-            limit.check()
-        if job.error is not None:
-            if group.has_enough():
-                return True
-            failure = find_failure(str(job.error))
-            if failure is not None and failure.kind == "data":
-                raise failures.to_error(failure, group.record, None) from None
-            if failure is not None:  # a trainer that is gone, as a task saw it
-                group.wait_for_cause(CAUSE_WAIT_S)
-                raise failures.to_error(failure, group.record, None) from job.error
-            group.check()
-            raise job.error
-        return not all(is_wanted for _, _, is_wanted in job.value)
+            return error
+        if failure.kind != "data":  # a trainer that is gone, as a task saw it
+            group.wait_for_cause(CAUSE_WAIT_S)
+        return failures.to_error(failure, group.record, None)
 
-    def _wait_until_taken(
-        self, feed: str, came: list[tuple[str, int, bool]], limit: _Limit
-    ) -> bool:
-        group = self._group
+    def _has_enough(self, watch: Watch) -> bool:
+        """A task heard that rows are not wanted; the driver hears why a moment later."""
+        deadline = time.monotonic() + CAUSE_WAIT_S
+        while time.monotonic() < deadline:
+            if watch.is_over():
+                return True
+            if watch.needs_all and self._group.find_sated():
+                return False  # those that still want rows get theirs
+            self._group.hub.wait(TICK_S)
+        return True
+
+    def _wait_until_taken(self, feed: str, came: list[tuple[str, int, bool]], watch: Watch) -> bool:
         missing: dict[str, int] = {}
-        for node, rows, _ in came:
-            missing[node] = missing.get(node, 0) + rows
+        for node, rows, is_wanted in came:
+            if is_wanted:
+                missing[node] = missing.get(node, 0) + rows
         while True:
-            taken = group.hub.taken
-            if all(taken.get((node, feed), 0) >= rows for node, rows in missing.items()):
+            taken = self._group.hub.count_taken(feed)
+            late = {node for node, rows in missing.items() if taken.get(node, 0) < rows}
+            if not late:
                 return False
-            group.check()
-            if group.has_enough():
+            if watch.is_over() or late <= self._group.find_sated():
                 return True
-            limit.check()
+            self._group.hub.wait(TICK_S)
+
+    def _save(self, feed: str, table: str, watch: Watch) -> bool:
+        """Has the rows of a feed in a checkpoint; whether a function wanted no more instead."""
+        group = self._group
+        names = [node.name for node in group.fed]
+        for name in names:
+            group.hub.send(Flush(feed, table), name)
+        while not all((name, feed) in group.hub.flushed for name in names):
+            if watch.is_over():
+                return True
             group.hub.wait(TICK_S)
-
-
-class _Limit:
-    """How long a feed may take: in all, and without any row being taken."""
-
-    def __init__(
-        self, group: Group, timeout_s: float | None = None, idle_timeout_s: float | None = None
-    ) -> None:
-        self._group = group
-        self._timeout_s = timeout_s
-        self._idle_timeout_s = idle_timeout_s
-        self._started = self._moved = time.monotonic()
-        self._taken = 0
-
-    def check(self) -> None:
-        now = time.monotonic()
-        taken = self._group.hub.num_taken
-        if taken != self._taken:
-            self._taken, self._moved = taken, now
-        if self._timeout_s is not None and now - self._started > self._timeout_s:
-            raise self._make_error(f"The rows were not taken within timeout_s={self._timeout_s:g}")
-        if self._idle_timeout_s is not None and now - self._moved > self._idle_timeout_s:
-            raise self._make_error(f"No row was taken for {self._idle_timeout_s:g} s")
-
-    def _make_error(self, what: str) -> TimeoutError:
-        return TimeoutError(
-            f"{what}. The functions of the cluster may be busy, or not ask for rows: their last"
-            f" lines are in {self._group.plan.run_dir / 'logs'}."
-        )
+        group.hub.send(Save(feed), names[0])
+        while feed not in group.hub.saved:
+            if watch.is_over():
+                return True
+            group.hub.wait(TICK_S)
+        return False
 
 
 def _is_rdd(data: Any) -> bool:
     return hasattr(data, "mapPartitions") and not hasattr(data, "schema")
+
+
+def _spilling() -> Any:
+    from pyspark import StorageLevel
+
+    return StorageLevel.MEMORY_AND_DISK
 
 
 def _is_kept(frame: Any) -> bool:

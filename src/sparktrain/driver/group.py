@@ -186,13 +186,18 @@ class Group:
         doors = tuple(door for door in self.hub.doors if door.node in names)
         return Target(self.plan.run_id, doors, self._token, self.hub.address)
 
-    def has_enough(self) -> bool:
-        """Whether some function wants no more rows: then no feed goes on."""
-        if self.hub.snapshot.failures:
-            return False  # it is about to be an error
+    def find_sated(self) -> set[str]:
+        """Nodes that are fed and whose functions want no more rows."""
         names = {node.name for node in self.fed}
         done = {name for name in names if self._status(name) in ("returned", "done")}
-        return bool(self.hub.sated & names or done)
+        return (self.hub.sated & names) | done
+
+    def has_enough(self, needs_all: bool = False) -> bool:
+        """Whether some function wants no more rows, or all do: then no feed goes on."""
+        if any(self._counts(failure) for failure in self.hub.snapshot.failures):
+            return False  # it is about to be an error
+        sated = self.find_sated()
+        return len(sated) == len(self.fed) if needs_all else bool(sated)
 
     def _status(self, name: str) -> str:
         return self.hub.snapshot.nodes[name].status
@@ -282,8 +287,9 @@ class Group:
             if name in names or known.status != "running":
                 continue
             self.hub.ask_to_stop(name)
-            # A server of TensorFlow 1 is joined for ever.
-            if name.startswith("ps:") and now - self._over_since > self.plan.settings.stop_grace_s:
+            # A server of TensorFlow 1 is joined for ever, and an evaluator may look for new
+            # checkpoints for ever.
+            if now - self._over_since > self.plan.settings.stop_grace_s:
                 self.hub.send(End("the workers are done", may_restart=False), name)
         statuses = [
             known.status

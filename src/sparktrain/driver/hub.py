@@ -26,10 +26,14 @@ from sparktrain.wire.cluster_messages import (
     Cause,
     Enough,
     Exported,
+    Flush,
+    Flushed,
     Forget,
     Meet,
     NoMore,
     Pace,
+    Save,
+    Saved,
     Taken,
 )
 from sparktrain.wire.flight import Door
@@ -49,11 +53,15 @@ class Hub(Monitor):
     def __init__(self, plan: Plan, record: RunRecord, bind: str, told: str) -> None:
         super().__init__(plan, record, bind, told)
         self._cards: dict[str, dict[str, Any]] = {}
-        self._paces: dict[str, tuple[int, bool]] = {}
+        #: table -> node -> where it is.
+        self._paces: dict[str, dict[str, tuple[int, bool]]] = {}
         #: (node, feed) -> rows that the node's function has taken.
         self.taken: dict[tuple[str, str], int] = {}
         #: The same over all feeds and nodes, also those that are over.
         self.num_taken = 0
+        #: Feeds all of whose rows were in a step: (node, feed); and those with a checkpoint.
+        self.flushed: set[tuple[str, str]] = set()
+        self.saved: set[str] = set()
         #: Nodes whose functions want no more rows.
         self.sated: set[str] = set()
         self.model_path: str | None = None
@@ -70,7 +78,9 @@ class Hub(Monitor):
         #: What every node must know, also one that was not there when it was said.
         self._meet: Meet | None = None
         self._announced: dict[str, Announce] = {}
-        self._catches: dict[str, Catch] = {}
+        self._catches: dict[tuple[str, str], Catch] = {}
+        #: (node, feed) -> what was asked of the node last, until the feed is over.
+        self._wishes: dict[tuple[str, str], Flush | Save] = {}
         self._forgotten: deque[tuple[float, str]] = deque(maxlen=KEPT_FEEDS)
         self._last_words: list[Message] = []
 
@@ -91,6 +101,9 @@ class Hub(Monitor):
 
     def send(self, message: Message, node: str | None = None) -> None:
         """To one node or to all."""
+        if isinstance(message, (Flush, Save)) and node is not None:
+            with self._changed:
+                self._wishes[node, message.feed] = message
         if self._server is not None:
             self._server.send(message, self.snapshot.attempt, node)
 
@@ -118,12 +131,22 @@ class Hub(Monitor):
         self.send(Forget(feed))
         with self._changed:
             self._forgotten.append((time.monotonic(), feed))
+            self._wishes = {key: wish for key, wish in self._wishes.items() if key[1] != feed}
             self.taken = {key: rows for key, rows in self.taken.items() if key[1] != feed}
+            self.flushed = {key for key in self.flushed if key[1] != feed}
+            self.saved.discard(feed)
 
-    def finish_feeds(self) -> None:
+    def count_taken(self, feed: str) -> dict[str, int]:
+        """Rows of a feed that functions have taken, by node."""
         with self._changed:
-            self._last_words.append(NoMore())
-        self.send(NoMore())
+            return {node: rows for (node, one), rows in self.taken.items() if one == feed}
+
+    def finish_feeds(self, table: str = "") -> None:
+        """No more rows will come: of a table, or of any."""
+        message = NoMore(table)
+        with self._changed:
+            self._last_words.append(message)
+        self.send(message)
 
     def end_nodes(self, reason: str, may_restart: bool) -> None:
         with self._changed:
@@ -174,10 +197,15 @@ class Hub(Monitor):
             elif isinstance(message, Exported):
                 self.model_path = message.path
             elif isinstance(message, Pace):
-                self._paces[node] = (message.steps, message.is_waiting)
-                for name, steps in find_catch_up(self._paces).items():
-                    self._catches[name] = Catch(steps)
-                    self.send(self._catches[name], name)
+                paces = self._paces.setdefault(message.table, {})
+                paces[node] = (message.steps, message.is_waiting)
+                for name, steps in find_catch_up(paces).items():
+                    catch = self._catches[name, message.table] = Catch(message.table, steps)
+                    self.send(catch, name)
+            elif isinstance(message, Flushed):
+                self.flushed.add((node, message.feed))
+            elif isinstance(message, Saved):
+                self.saved.add(message.feed)
 
     def _on_opened(self, node: str, attempt: int) -> None:
         if node in self.snapshot.nodes:
@@ -195,8 +223,8 @@ class Hub(Monitor):
             # A link may be dead for a while before that is noticed.
             since = self._broken_at[node] - 2 * SILENT_S
             found += [Forget(feed) for when, feed in self._forgotten if when > since]
-        if node in self._catches:
-            found.append(self._catches[node])
+        found += [catch for (name, _), catch in self._catches.items() if name == node]
+        found += [wish for (name, _), wish in self._wishes.items() if name == node]
         return found + self._last_words
 
     def _on_closed(self, node: str, attempt: int) -> None:

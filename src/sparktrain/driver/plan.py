@@ -150,8 +150,12 @@ def make_cluster_plan(
     check_dynamic_allocation(spark)
     function = pickle_function(train_fn, args)
     nodes = make_nodes(num_workers, evaluator, num_ps, chief)
-    # Several nodes may share a slot: they only start in it.
-    slots, _ = spark_facts.wait_for_slots(spark, len(nodes), resolved.slot_wait_s)
+    # Several nodes may share a slot: they only start in it. But executors that are on their way
+    # are worth waiting for, or all nodes would be on the first one.
+    promised = spark_facts.slots_promised(spark)
+    wished = len(nodes) if promised is None else min(len(nodes), promised)
+    wait_s = resolved.slot_wait_s if promised is None else resolved.launch_timeout_s
+    slots, _ = spark_facts.wait_for_slots(spark, wished, wait_s)
     check_slots(spark, 1, 0.0)
     stage = plan_stage(spark, data, num_workers, len(nodes))
     if stage.tables:
@@ -176,7 +180,13 @@ def make_cluster_plan(
     return plan, min(len(nodes), slots if slots is not None else len(nodes))
 
 
-def check_feed(epochs: Any, name: Any, timeout_s: Any, idle_timeout_s: Any = None) -> None:
+def check_feed(
+    epochs: Any, name: Any, timeout_s: Any, idle_timeout_s: Any = None, stop_when: Any = "any"
+) -> None:
+    if stop_when not in ("any", "all"):
+        raise ConfigError(
+            problem=f"feed() got stop_when={stop_when!r}.", advice="Expected 'any' or 'all'."
+        )
     if not isinstance(epochs, int) or isinstance(epochs, bool) or epochs < 1:
         raise ConfigError(
             problem=f"feed() got epochs={epochs!r}.",

@@ -35,6 +35,17 @@ def slots_from_master(master: str, task_cpus: int) -> int | None:
     return None
 
 
+def slots_promised(spark: SparkSession) -> int | None:
+    """The slots there will be when all executors that were asked for are up; None if unknown."""
+    task_cpus = int(float(get_conf(spark, "spark.task.cpus") or 1)) or 1
+    instances, cores = (
+        get_conf(spark, f"spark.executor.{what}") for what in ("instances", "cores")
+    )
+    if instances is not None and cores is not None:
+        return int(instances) * (int(cores) // task_cpus)
+    return slots_from_master(get_conf(spark, "spark.master") or "", task_cpus)
+
+
 def count_slots(spark: SparkSession) -> int | None:
     """How many tasks can run at the same time now; None if the session cannot tell."""
     if is_connect(spark):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -63,6 +64,13 @@ class TaggedJob:
                 self._spark.interruptTag(self._tag)
             else:
                 self._spark.sparkContext.cancelJobGroup(self._tag)
+
+    def cancel_and_join(self, timeout_s: float) -> None:
+        """Ends the job, if it is not done; again and again, as it may be about to begin."""
+        deadline = time.monotonic() + timeout_s
+        while not self.is_done() and time.monotonic() < deadline:
+            self.cancel()
+            self.join(0.5)
 
     def _work(self) -> None:
         try:

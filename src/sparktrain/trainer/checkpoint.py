@@ -13,6 +13,7 @@ complete: a node that is lost while the function evaluates or saves does not cos
 from __future__ import annotations
 
 import json
+import threading
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -46,8 +47,15 @@ def make_checkpoint_callback(keras: Any, context: Context, fit: int, save_freq: 
             self._folder = Path(context.checkpoint_dir) / f"fit-{fit}"
             self._epoch = 0
             self._steps = 0
+            self._lock = threading.Lock()
+            self._saves = context.stream.saves if context.stream is not None else None
 
         def on_train_begin(self, logs: Any = None) -> None:
+            if self._saves is not None and self.model.steps_per_execution == 1:
+                self._saves.begin_fit(self._save)
+            self._restore()
+
+        def _restore(self) -> None:
             latest = read_latest(self._folder)
             if latest is None:
                 return
@@ -68,8 +76,18 @@ def make_checkpoint_callback(keras: Any, context: Context, fit: int, save_freq: 
 
         def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
             self._steps += 1
+            if self._saves is not None:
+                self._saves.steps_done(1)
             if is_steps and self._steps % save_freq == 0:
                 self._save()
+
+        def on_test_begin(self, logs: Any = None) -> None:
+            if self._saves is not None:
+                self._saves.test(True)
+
+        def on_test_end(self, logs: Any = None) -> None:
+            if self._saves is not None:
+                self._saves.test(False)
 
         def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
             self._epoch = epoch
@@ -80,10 +98,20 @@ def make_checkpoint_callback(keras: Any, context: Context, fit: int, save_freq: 
 
         def on_train_end(self, logs: Any = None) -> None:
             self.model._initial_epoch = 0  # a later fit of this model starts with its first epoch
+            if self._saves is not None:
+                self._saves.end_fit()
+                # The next cluster in this run directory goes on with these weights: on other
+                # rows, for all epochs of its own.
+                self._epoch = 0
+                self._save()
 
         def _save(self) -> None:
             if not context.is_chief:
                 return
+            with self._lock:  # the driver may ask for one at any time
+                self._write()
+
+        def _write(self) -> None:
             self._folder.mkdir(parents=True, exist_ok=True)
             # A new name each time: the checkpoint in use is never written over.
             name = f"epoch-{self._epoch}-{time.time_ns()}.weights.h5"

@@ -202,6 +202,17 @@ class Context:
         """
         return self._find_stream("rows").rows(name)
 
+    def save_with(self, save: Callable[[], None]) -> None:
+        """For functions that take ctx.rows() of a stream: how to write a checkpoint.
+
+        Called between two rows, when all rows of a batch of the stream were handed over. Spark
+        keeps the offsets of the batch after that. fit with ctx.callbacks() does this by itself.
+
+        Args:
+            save: Writes what was learnt so far; may take its time.
+        """
+        self._find_stream("save_with").saves.save_between_rows = save
+
     def stop_feed(self) -> None:
         """Wants no more rows: feeds that are on their way end at once, on every node."""
         self._find_stream("stop_feed").stop()
@@ -211,7 +222,7 @@ class Context:
     ) -> None:
         """Answers the rows of cluster.predict() until the cluster stops.
 
-            ctx.serve(lambda batch: model.predict_on_batch(batch["image"]))
+            ctx.serve(lambda batch: model(batch["image"], training=False))
 
         Args:
             function: Called with a dict of arrays by column; returns one answer a row: an array,

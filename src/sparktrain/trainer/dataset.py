@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -170,22 +171,22 @@ def make_stream_dataset(table: StreamTable, choice: Choice, meter: FeedMeter) ->
     """Batches of a stream: made here, because only the stream knows when to wait for rows."""
     wanted = choice.wanted if choice.features is not None else set(_names(table.columns))
     chosen = _choose(table.columns, choice)
-    passes = itertools.count()
 
     def generate() -> Iterator[dict[str, Any]]:
-        batches = table.batches(choice.batch_size, choice.drop_remainder)
-        if choice.window:
-            batches = shuffle_window(batches, choice.window, choice.seed, next(passes))
-            batches = cut(batches, choice.batch_size, choice.drop_remainder)
+        batches = table.batches(
+            choice.batch_size, choice.drop_remainder, choice.window, choice.seed
+        )
         for batch in batches:
             if not table.is_look:
                 meter.add(batch.num_rows, batch.nbytes)
             yield _flatten(to_numpy(batch, chosen), wanted)
 
-    signature = _signature(chosen, wanted, choice)
+    # Steps without rows, and those of a flush, are shorter than the others.
+    signature = _signature(chosen, wanted, dataclasses.replace(choice, drop_remainder=False))
     dataset = tf.data.Dataset.from_generator(generate, output_signature=signature)
     dataset = dataset.map(_as_it_is(lambda flat: _pick(_unflatten(flat, chosen), choice)))
-    return leave_autotuning_out(dataset.prefetch(2))
+    # No prefetch: what is in a buffer when an iteration ends would be lost.
+    return leave_autotuning_out(dataset)
 
 
 def to_tensors(arrays: dict[str, Any], columns: Sequence[Column]) -> dict[str, Any]:

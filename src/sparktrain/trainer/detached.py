@@ -19,8 +19,10 @@ from sparktrain.trainer.context import Context
 from sparktrain.trainer.feed import Feed
 from sparktrain.trainer.inbox import Inbox
 from sparktrain.trainer.link import AgentLink
+from sparktrain.trainer.pace import Pace
 from sparktrain.trainer.requests import Desk, Piece, answer_piece
-from sparktrain.trainer.stream import Pace, StreamTable
+from sparktrain.trainer.saves import Saves
+from sparktrain.trainer.stream import StreamTable
 
 
 class FeedEndedError(Exception):
@@ -32,14 +34,16 @@ class Stream:
 
     Args:
         tell: Sends a frame to the driver.
-        pace: Set if workers take their steps together.
+        is_together: Whether workers take their steps together.
     """
 
-    def __init__(self, tell: Callable[[dict[str, Any]], None], pace: Pace | None) -> None:
+    def __init__(self, tell: Callable[[dict[str, Any]], None], is_together: bool) -> None:
         self._tell = tell
-        self.pace = pace
+        self.is_together = is_together
         self.inbox = Inbox(self._on_taken)
         self.desk = Desk()
+        self.saves = Saves(tell, self.inbox.wake)
+        self._tables: dict[str, StreamTable] = {}
         self._errors: list[BaseException] = []
         self._threads: list[threading.Thread] = []
 
@@ -47,16 +51,23 @@ class Stream:
         """A command of the driver."""
         kind = frame.get("kind")
         if kind == "no_more":
-            self.inbox.finish()
-            self.desk.close("the cluster is stopping")
+            self.inbox.finish(str(frame["table"]))
+            if not frame["table"]:
+                self.desk.close("the cluster is stopping")
+        elif kind == "flush":
+            self.saves.flush(str(frame["feed"]), str(frame["table"]))
+        elif kind == "save":
+            self.saves.save(str(frame["feed"]))
         elif kind == "announce":
             columns = [Column.from_dict(column) for column in frame["columns"]]
             self.inbox.announce(str(frame["table"]), columns)
         elif kind == "forget":
             self.inbox.forget(str(frame["feed"]))
-        elif kind == "catch" and self.pace is not None:
-            self.pace.catch(int(frame["steps"]))
-            self.inbox.wake()
+        elif kind == "catch":
+            table = self._tables.get(str(frame["table"]))
+            if table is not None and table.pace is not None:
+                table.pace.catch(int(frame["steps"]))
+                self.inbox.wake()
 
     def _on_taken(self, feed: str, rows: int) -> None:
         self._tell({"kind": "taken", "feed": feed, "rows": rows})
@@ -76,10 +87,26 @@ class Stream:
                 problem=f"ctx.dataset({name!r}): what is fed is an RDD of Python rows.",
                 advice="Feed a DataFrame, or take the rows with ctx.rows().",
             )
-        return StreamTable(self.inbox, name, columns, self.pace, parts)
+        if name not in self._tables:  # one for all who ask: it holds rows for the next of them
+            pace = Pace(self._tell, name) if self.is_together else None
+            if pace is not None:
+                pace.start()
+            self._tables[name] = StreamTable(self.inbox, name, columns, pace, parts)
+            self.saves.add(name, self._tables[name])
+        return self._tables[name]
 
     def rows(self, name: str) -> Iterator[Any]:
-        while (item := self.inbox.take(name)) is not None:
+        with self.saves.reading_rows(name):
+            yield from self._rows(name)
+
+    def _rows(self, name: str) -> Iterator[Any]:
+        while True:
+            self.saves.act(name)
+            item = self.inbox.take(name, until=lambda: self.saves.is_due(name))
+            if item is None:
+                if self.saves.is_due(name) and not self.inbox.has_ended(name):
+                    continue
+                return
             if item.pickled is not None:
                 # By a task of this cluster: the door lets nobody else in.
                 yield from pickle.loads(item.pickled)
@@ -158,8 +185,7 @@ def call_detached(
 
     node = NodeSpec(job["role"], job["index"], job["first_rank"])
     is_together = job["needs_strategy"] and not job["num_ps"] and node.rank is not None
-    pace = Pace(link.send) if is_together else None
-    stream = Stream(link.send, pace)
+    stream = Stream(link.send, is_together)
     with ExitStack() as stack:
         door = stack.enter_context(OpenDoor(job["door"], stream.inbox, stream.desk))
         stack.callback(stream.close, "the function has ended")
@@ -189,8 +215,6 @@ def call_detached(
             feed=Feed((), data["files"]),
             stream=stream,
         )
-        if pace is not None:
-            pace.start()
         context.prepare()
         if is_served and node.rank is not None:
             from sparktrain.trainer.parameter_server import make_strategy
@@ -205,4 +229,8 @@ def call_detached(
             stream.join()
         except FeedEndedError:
             return None
+        except BaseException:
+            # Before the doors close: tasks must not take it for an early stop.
+            stream.inbox.fail()
+            raise
         return value

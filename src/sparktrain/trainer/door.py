@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.flight as fl
 
 from sparktrain.data.schema import Column
-from sparktrain.trainer.inbox import Inbox, Item, SupersededError, Ticket
+from sparktrain.trainer.inbox import Inbox, InboxFailedError, Item, SupersededError, Ticket
 from sparktrain.trainer.requests import Desk
 from sparktrain.wire.flight import TokenCheck, pack, unpack
 
@@ -50,9 +50,9 @@ class _Server(fl.FlightServerBase):  # type: ignore[misc]
         )
         columns = [Column.from_dict(column) for column in values["columns"]]
         try:
-            rows = self._inbox.open(ticket, columns)
-            writer.write(pack({"rows": rows, "is_wanted": rows is not None}))
-            if rows is None:
+            marks = self._inbox.open(ticket, columns)
+            writer.write(pack({"known": marks or [], "is_wanted": marks is not None}))
+            if marks is None:
                 return
             try:
                 is_wanted = self._take_in(ticket, reader, bool(columns))
@@ -66,6 +66,8 @@ class _Server(fl.FlightServerBase):  # type: ignore[misc]
         except SupersededError:
             message = f"attempt {ticket.attempt} of this task is not the newest one"
             raise fl.FlightServerError(message) from None
+        except InboxFailedError:
+            raise fl.FlightServerError("the function has failed") from None
 
     def _take_in(
         self, ticket: Ticket, reader: fl.MetadataRecordBatchReader, has_columns: bool
@@ -79,8 +81,9 @@ class _Server(fl.FlightServerBase):  # type: ignore[misc]
                     Item(ticket.feed, count, len(rows), pickled=rows)
                     for rows, count in zip(*map(pa.Array.to_pylist, batch.columns), strict=True)
                 ]
+            mark = int(bytes(chunk.app_metadata or b"0"))
             for item in items:
-                if not self._inbox.put(ticket, item):
+                if not self._inbox.put(ticket, item, mark):
                     return False
         return True
 

@@ -1,8 +1,8 @@
 """Rows of feeds that wait for the function, and the ledger of what has come.
 
-A partition of a feed comes to one trainer. The ledger knows how many of its rows are here
-already, so that a task that Spark tries again goes on behind them; and it knows the newest
-attempt, so that rows of an older one, which may still be running somewhere, are refused.
+A partition of a feed comes to one trainer. The ledger knows which of its rows are here already,
+so that a task that Spark tries again goes on behind them; and it knows the newest attempt, so
+that rows of an older one, which may still be running somewhere, are refused.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
@@ -20,10 +20,16 @@ from sparktrain.data.schema import Column
 
 #: Rows that may wait, in bytes; a feed waits beyond that.
 CAPACITY_BYTES = 64 << 20
+#: Feeds that are over and whose late tasks are still refused.
+MAX_FORGOTTEN = 1000
 
 
 class SupersededError(Exception):
-    """A newer attempt of the same task brings the rows now."""
+    """A newer attempt of the same task brings the rows now, or the feed is over."""
+
+
+class InboxFailedError(Exception):
+    """The function has failed: what it says of rows means nothing."""
 
 
 @dataclass(frozen=True)
@@ -37,12 +43,16 @@ class Item:
     pickled: bytes | None = None
 
 
+#: What the ledger keeps of the rows that came together: how many, and their fingerprint.
+Mark = tuple[int, int]
+
+
 @dataclass
 class _Entry:
     """A partition of a feed, as far as it has come."""
 
     attempt: int
-    rows: int = 0
+    marks: list[Mark] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -79,9 +89,14 @@ class Inbox:
         #: What the function holds of each table, counted when it asks for more.
         self._held: dict[str, Item] = {}
         self._num_feeding = 0
-        #: Whether no more rows will come, and whether none are wanted.
+        #: Feeds that are over, the latest last.
+        self._forgotten: deque[str] = deque(maxlen=MAX_FORGOTTEN)
+        #: Tables of which no more rows will come; whether that holds for all; whether none are
+        #: wanted; whether the function has failed.
+        self._ended: set[str] = set()
         self._is_over = False
         self._is_closed = False
+        self._has_failed = False
 
     # What feeding tasks do.
 
@@ -90,12 +105,15 @@ class Inbox:
         with self._changed:
             return self._bound.setdefault((feed, partition), node)
 
-    def open(self, ticket: Ticket, columns: Sequence[Column]) -> int | None:
-        """Begins an attempt: how many rows are here already; None if no more are wanted."""
+    def open(self, ticket: Ticket, columns: Sequence[Column]) -> list[Mark] | None:
+        """Begins an attempt: what is here already; None if no more rows are wanted."""
         key = (ticket.feed, ticket.partition)
         with self._changed:
+            self._check()
             if self._is_closed:
                 return None
+            if ticket.feed in self._forgotten:
+                raise SupersededError
             entry = self._entries.setdefault(key, _Entry(ticket.attempt))
             if entry.attempt > ticket.attempt:
                 raise SupersededError
@@ -103,13 +121,14 @@ class Inbox:
             self._columns.setdefault(ticket.table, tuple(columns))
             self._num_feeding += 1
             self._changed.notify_all()
-            return entry.rows
+            return list(entry.marks)
 
-    def put(self, ticket: Ticket, item: Item) -> bool:
+    def put(self, ticket: Ticket, item: Item, fingerprint: int = 0) -> bool:
         """Adds rows, once there is room; False if they are not wanted any more."""
         with self._changed:
             items = self._items.setdefault(ticket.table, deque())
             while True:
+                self._check()
                 if self._is_closed:
                     return False
                 entry = self._entries.get((ticket.feed, ticket.partition))
@@ -119,7 +138,7 @@ class Inbox:
                 if not items or waiting + item.size <= self._capacity:
                     break
                 self._changed.wait()
-            entry.rows += item.num_rows
+            entry.marks.append((item.num_rows, fingerprint))
             items.append(item)
             self._waiting[ticket.table] = waiting + item.size
             self._changed.notify_all()
@@ -131,30 +150,35 @@ class Inbox:
             self._num_feeding -= 1
 
     @property
-    def load(self) -> tuple[int, int]:
-        """How busy this trainer is: tasks that feed it, and bytes that wait."""
+    def load(self) -> tuple[int, int, int]:
+        """How busy this trainer is: tasks that feed it, bytes that wait, rows in hand."""
         with self._changed:
-            return self._num_feeding, sum(self._waiting.values())
+            in_hand = sum(item.num_rows for item in self._held.values())
+            return self._num_feeding, sum(self._waiting.values()), in_hand
+
+    def _check(self) -> None:
+        if self._has_failed:
+            raise InboxFailedError
 
     # What the function does.
 
     def wait_for_columns(self, table: str) -> tuple[Column, ...] | None:
         """The columns of a table, once a feed has begun; None if none ever will."""
         with self._changed:
-            while table not in self._columns and not (self._is_over or self._is_closed):
+            while table not in self._columns and not (self._is_closed or self._has_end(table)):
                 self._changed.wait()
             return self._columns.get(table)
 
     def take(
         self, table: str, until: Callable[[], bool] = lambda: False, timeout_s: float | None = None
     ) -> Item | None:
-        """The next rows; None at the end of all feeds, when until() holds, or after a while."""
+        """The next rows; None at the end of the table, when until() holds, or after a while."""
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         with self._changed:
             self._settle(table)
             items = self._items.setdefault(table, deque())
             while not items:
-                if self._is_over or self._is_closed or until():
+                if self._is_closed or self._has_end(table) or until():
                     return None
                 left = None if deadline is None else deadline - time.monotonic()
                 if left is not None and left <= 0:
@@ -170,7 +194,10 @@ class Inbox:
     def has_ended(self, table: str) -> bool:
         """Whether no row will come that is not taken yet."""
         with self._changed:
-            return self._is_closed or (self._is_over and not self._items.get(table))
+            return self._is_closed or (self._has_end(table) and not self._items.get(table))
+
+    def _has_end(self, table: str) -> bool:
+        return self._is_over or table in self._ended
 
     def wake(self) -> None:
         """Has those who wait in take() look at until() again."""
@@ -193,16 +220,21 @@ class Inbox:
             self._changed.notify_all()
 
     def forget(self, feed: str) -> None:
-        """A feed is over: its ledger is not needed any more."""
+        """A feed is over: its ledger is not needed any more, and late tasks are refused."""
         with self._changed:
             self._entries = _without(self._entries, feed)
             self._bound = _without(self._bound, feed)
             self._taken.pop(feed, None)
+            self._forgotten.append(feed)
+            self._changed.notify_all()
 
-    def finish(self) -> None:
-        """No more rows will come."""
+    def finish(self, table: str = "") -> None:
+        """No more rows will come: of a table, or of any."""
         with self._changed:
-            self._is_over = True
+            if table:
+                self._ended.add(table)
+            else:
+                self._is_over = True
             self._changed.notify_all()
 
     def close(self) -> None:
@@ -213,6 +245,12 @@ class Inbox:
                 items.clear()
             self._waiting.clear()
             self._changed.notify_all()
+
+    def fail(self) -> None:
+        """The function has raised: tasks that feed must not take it for an early stop."""
+        with self._changed:
+            self._has_failed = True
+        self.close()
 
     @property
     def is_closed(self) -> bool:

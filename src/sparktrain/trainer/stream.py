@@ -1,21 +1,26 @@
 """A table of a cluster as the function sees it: one stream of batches over all feeds.
 
 Batches go over the borders of partitions and feeds; rows that do not fill one wait for the next
-feed, or for the end. Two things need care:
+feed, for a flush, or for the end. Three things need care:
 
 1. Keras looks at a batch to build the model, and throws it away. What such a look has taken is
-   given out again by the next iteration.
+   given out again by the next iteration; so are batches of which fit told that it did not get
+   to them, because they waited in a buffer of TensorFlow's when an iteration ended.
 2. Workers that train together take every step together, but rows come to them as they come. A
    worker without rows would hold up the others, whose feeds would never end. So workers tell
    the driver how many steps they have given out, and one that waits is told to catch up with
    steps that have no rows.
+3. A checkpoint that covers certain rows is written when all of them were in a step, and no
+   other step runs.
 """
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections import deque
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -23,60 +28,14 @@ import pyarrow as pa
 from sparktrain.data.arrow import stored_schema
 from sparktrain.data.batches import join
 from sparktrain.data.schema import Column
+from sparktrain.data.shuffle import WindowMixer
 from sparktrain.trainer.inbox import Inbox
-from sparktrain.wire.pace import STEP_BITS
+from sparktrain.trainer.pace import Pace
 
-#: How often a worker tells where it is, if that has changed.
-PACE_S = 0.05
 #: What Keras calls the looks.
 _LOOKS = ("_symbolic_build", "_maybe_symbolic_build")
-
-
-class Pace:
-    """Where this worker is among its steps, told to the driver while it changes.
-
-    Args:
-        tell: Sends a frame to the driver.
-    """
-
-    def __init__(self, tell: Callable[[dict[str, Any]], None]) -> None:
-        self._tell = tell
-        self._position = 0
-        self._target = 0
-        self._is_waiting = False
-        self._told: tuple[int, bool] | None = None
-        self._thread: threading.Thread | None = None
-
-    def start(self) -> None:
-        self._thread = threading.Thread(target=self._work, name="sparktrain-pace", daemon=True)
-        self._thread.start()
-
-    def begin(self) -> None:
-        """A new iteration: all workers begin it, one after the other."""
-        self._position = ((self._position >> STEP_BITS) + 1) << STEP_BITS
-
-    def add(self, steps: int) -> None:
-        self._position += steps
-
-    def wait(self, is_waiting: bool) -> None:
-        self._is_waiting = is_waiting
-
-    def catch(self, target: int) -> None:
-        self._target = max(self._target, target)
-
-    @property
-    def is_behind(self) -> bool:
-        is_same = self._position >> STEP_BITS == self._target >> STEP_BITS
-        return is_same and self._position < self._target
-
-    def _work(self) -> None:
-        pause = threading.Event()
-        while True:
-            now = (self._position, self._is_waiting)
-            if now != self._told:
-                self._told = now
-                self._tell({"kind": "pace", "steps": now[0], "is_waiting": now[1]})
-            pause.wait(PACE_S)
+#: How often who waits for steps looks whether the stream is over.
+TICK_S = 0.2
 
 
 class StreamTable:
@@ -91,73 +50,134 @@ class StreamTable:
         self, inbox: Inbox, name: str, columns: Sequence[Column], pace: Pace | None, parts: int
     ) -> None:
         self.columns = columns
+        self.pace = pace
         self._inbox = inbox
         self._name = name
-        self._pace = pace
         self._parts = parts
-        self._lock = threading.Lock()
+        self._changed = threading.Condition()
         #: Counts iterations: only the newest may take rows.
         self._iteration = 0
         #: Rows that were taken and are not in a batch yet, or were only looked at.
         self._held: list[pa.RecordBatch] = []
         self._looked_at: list[pa.RecordBatch] = []
+        #: Mixes rows before they are held.
+        self._mixer: WindowMixer | None = None
+        #: Batches given out, and the steps of each that are not done; kept if steps are told.
+        self._out: deque[tuple[pa.RecordBatch, int]] = deque()
+        #: What the fit that reads does now, and whether it tells the steps of this table: those
+        #: of the table it trains on, not those of one it tests on.
+        self._phase = ""
+        self._is_told: bool | None = None
+        #: Rows that came in, that were in a step that is done, and that a flush wants done.
+        self._rows_in = 0
+        self._rows_done = 0
+        self._rows_wanted = 0
+        self._is_paused = False
         #: Whether what is read now will be thrown away, and come again.
         self.is_look = False
 
-    def batches(self, size: int, drop_remainder: bool) -> Iterator[pa.RecordBatch]:
+    # What tf.data reads.
+
+    def batches(
+        self, size: int, drop_remainder: bool, window: int = 0, seed: int = 0
+    ) -> Iterator[pa.RecordBatch]:
         """The stream from where it is; batches of exactly this many rows, but for the last."""
         is_look = self.is_look = is_keras_looking()
-        with self._lock:
+        with self._changed:
             self._iteration += 1
             iteration = self._iteration
-            self._held = [*self._looked_at, *self._held]
+            not_done = [batch for batch, _ in self._out]
+            self._out.clear()
+            self._held = [*not_done, *self._looked_at, *self._held]
             self._looked_at = []
-        if self._pace is not None:
-            self._pace.begin()
+            if window and self._mixer is None:
+                self._mixer = WindowMixer(window, seed)
+        if self.pace is not None:
+            self.pace.begin()
         while True:
-            batch, has_ended = self._next(iteration, size)
-            if batch is None or (has_ended and drop_remainder and batch.num_rows < size):
+            batch = self._next(iteration, size, drop_remainder, is_look)
+            if batch is None:
                 return
-            if is_look:
-                self._looked_at.append(batch)
-            if self._pace is not None:
-                self._pace.add(count_steps(batch.num_rows, self._parts))
             yield batch
 
-    def _next(self, iteration: int, size: int) -> tuple[pa.RecordBatch | None, bool]:
-        """The next batch, and whether it is the last; None at the end."""
+    def _next(
+        self, iteration: int, size: int, drop_remainder: bool, is_look: bool
+    ) -> pa.RecordBatch | None:
+        """The next batch; None at the end."""
 
         def is_old() -> bool:
             return iteration != self._iteration
 
         def must_move() -> bool:
-            return is_old() or (self._pace is not None and self._pace.is_behind)
+            is_behind = self.pace is not None and self.pace.is_behind
+            return is_old() or is_behind or self._must_flush()
 
         while True:
-            with self._lock:
+            with self._changed:
+                while self._is_paused and not is_old() and not self._inbox.is_closed:
+                    self._changed.wait(TICK_S)
                 if is_old() or self._inbox.is_closed:
-                    return None, True
-                if (num_held := sum(block.num_rows for block in self._held)) >= size:
-                    return self._cut(size), False
-            if self._pace is not None:
-                self._pace.wait(True)
+                    return None
+                if self._num_held >= size:
+                    return self._give(size, is_look)
+            if self.pace is not None:
+                self.pace.wait(True)
             item = self._inbox.take(self._name, must_move)
-            if self._pace is not None:
-                self._pace.wait(False)
-            with self._lock:
+            if self.pace is not None:
+                self.pace.wait(False)
+            with self._changed:
                 if item is not None and item.block is not None:
-                    if item.num_rows:
-                        self._held.append(item.block)
+                    # Also of an old iteration: its rows are the next one's.
+                    self._hold(item.block)
                     continue
-                if is_old():
+                if is_old() or self._is_paused:
                     continue
-                if self._inbox.has_ended(self._name):
-                    return (self._cut(num_held) if num_held else None), True
-                if self._pace is not None and self._pace.is_behind:
-                    return self._cut(num_held), False
+                is_behind = self.pace is not None and self.pace.is_behind
+                if has_ended := self._inbox.has_ended(self._name):
+                    self._mix_all()
+                    if self._num_held >= size:
+                        continue
+                    if not self._num_held or drop_remainder:
+                        return None
+                elif is_behind or self._must_flush():
+                    self._mix_all()
+                if has_ended or is_behind or (self._must_flush() and self._num_held):
+                    return self._give(min(self._num_held, size), is_look)
+
+    def _hold(self, block: pa.RecordBatch) -> None:
+        if not block.num_rows:
+            return
+        self._rows_in += block.num_rows
+        if self._mixer is None:
+            self._held.append(block)
+        else:
+            self._held.extend(self._mixer.add(block))
+
+    def _mix_all(self) -> None:
+        if self._mixer is not None:
+            self._held.extend(self._mixer.rest())
+
+    @property
+    def _num_held(self) -> int:
+        return sum(block.num_rows for block in self._held)
+
+    def _give(self, size: int, is_look: bool) -> pa.RecordBatch:
+        """Takes so many rows of those that are held."""
+        batch = self._cut(size)
+        steps = count_steps(batch.num_rows, self._parts)
+        if self._phase and self._is_told is None and not is_look:
+            self._is_told = self._phase == "train"
+        if is_look:
+            self._looked_at.append(batch)
+        elif self._is_told:
+            self._out.append((batch, steps))
+        else:
+            self._rows_done += batch.num_rows
+        if self.pace is not None:
+            self.pace.add(steps)
+        return batch
 
     def _cut(self, size: int) -> pa.RecordBatch:
-        """Takes so many rows of those that are held."""
         pieces: list[pa.RecordBatch] = []
         missing = size
         while missing:
@@ -170,6 +190,55 @@ class StreamTable:
         if not pieces:
             return pa.RecordBatch.from_pylist([], stored_schema(self.columns))
         return join(pieces)
+
+    # What who trains tells, and who saves wants.
+
+    def set_phase(self, phase: str) -> None:
+        """What the fit that reads this table does: "train", "test", or "" when it is over."""
+        with self._changed:
+            self._phase = phase
+            if not phase:
+                self._is_told = None
+            self._changed.notify_all()
+
+    def steps_done(self, count: int) -> None:
+        """So many steps more are done, in the order in which they were given out."""
+        with self._changed:
+            while count and self._out:
+                batch, steps = self._out.popleft()
+                if steps > count:
+                    self._out.appendleft((batch, steps - count))
+                    break
+                count -= steps
+                self._rows_done += batch.num_rows
+            self._changed.notify_all()
+
+    def flush(self) -> None:
+        """Returns when all rows that have come were in a step that is done."""
+        with self._changed:
+            self._rows_wanted = wanted = self._rows_in
+        self._inbox.wake()
+        with self._changed:
+            while self._rows_done < wanted and not self._inbox.is_closed:
+                self._changed.wait(TICK_S)
+
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        """No step runs: none is given out, and those that were are done."""
+        with self._changed:
+            self._is_paused = True
+            while self._out and not self._inbox.is_closed:
+                self._changed.wait(TICK_S)
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._is_paused = False
+                self._changed.notify_all()
+
+    def _must_flush(self) -> bool:
+        given: int = sum(batch.num_rows for batch, _ in self._out)
+        return self._rows_done + given < self._rows_wanted
 
 
 def count_steps(rows: int, parts: int) -> int:

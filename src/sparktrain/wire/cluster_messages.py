@@ -76,10 +76,12 @@ class Enough(Message):
 class Pace(Message):
     """How many steps a worker's dataset has given out, and whether it waits for rows now."""
 
+    table: str
     steps: int
     is_waiting: bool
     kind: ClassVar[str] = "pace"
     checks: ClassVar[Checks] = {
+        "table": is_text,
         "steps": is_count,
         "is_waiting": lambda value: isinstance(value, bool),
     }
@@ -89,9 +91,10 @@ class Pace(Message):
 class Catch(Message):
     """From the driver: give out steps up to this number, without rows where there are none."""
 
+    table: str
     steps: int
     kind: ClassVar[str] = "catch"
-    checks: ClassVar[Checks] = {"steps": is_count}
+    checks: ClassVar[Checks] = {"table": is_text, "steps": is_count}
 
 
 @dataclass(frozen=True)
@@ -120,9 +123,48 @@ class Forget(Message):
 
 @dataclass(frozen=True)
 class NoMore(Message):
-    """From the driver: no more rows will come."""
+    """From the driver: no more rows will come, of a table or, without a name, of any."""
 
+    table: str = ""
     kind: ClassVar[str] = "no_more"
+    checks: ClassVar[Checks] = {"table": is_text}
+
+
+@dataclass(frozen=True)
+class Flush(Message):
+    """From the driver: train on what has come of a table, also if it does not fill a batch."""
+
+    feed: str
+    table: str
+    kind: ClassVar[str] = "flush"
+    checks: ClassVar[Checks] = {"feed": is_text, "table": is_text}
+
+
+@dataclass(frozen=True)
+class Flushed(Message):
+    """The node has trained on all that had come."""
+
+    feed: str
+    kind: ClassVar[str] = "flushed"
+    checks: ClassVar[Checks] = {"feed": is_text}
+
+
+@dataclass(frozen=True)
+class Save(Message):
+    """From the driver, to the chief: write a checkpoint."""
+
+    feed: str
+    kind: ClassVar[str] = "save"
+    checks: ClassVar[Checks] = {"feed": is_text}
+
+
+@dataclass(frozen=True)
+class Saved(Message):
+    """The checkpoint is there."""
+
+    feed: str
+    kind: ClassVar[str] = "saved"
+    checks: ClassVar[Checks] = {"feed": is_text}
 
 
 @dataclass(frozen=True)
@@ -155,6 +197,10 @@ ALL: tuple[type[Message], ...] = (
     Announce,
     Forget,
     NoMore,
+    Flush,
+    Flushed,
+    Save,
+    Saved,
     Ask,
     Cause,
 )
