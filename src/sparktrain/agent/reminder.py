@@ -6,11 +6,20 @@ tell how things are rather than what has changed, so that hearing one twice does
 
 from __future__ import annotations
 
-from sparktrain.wire.cluster_messages import Arrived, Enough, Exported, Pace, Taken
+from sparktrain.wire.cluster_messages import (
+    Arrived,
+    Enough,
+    Exported,
+    Flushed,
+    Pace,
+    Saved,
+    Taken,
+)
 from sparktrain.wire.message import Message
 from sparktrain.wire.messages import Bye, Failed, Joined, Returned
 
-_KEPT = (Arrived, Joined, Exported, Taken, Pace, Enough, Returned, Failed, Bye)
+_KEPT = (Arrived, Joined, Exported, Taken, Flushed, Saved, Pace, Enough, Returned, Failed, Bye)
+_OF_FEEDS = (Taken, Flushed, Saved)
 
 
 class Reminder:
@@ -27,7 +36,8 @@ class Reminder:
 
     def forget(self, feed: str) -> None:
         """A feed is over."""
-        self._last.pop((Taken.kind, feed), None)
+        for kind in _OF_FEEDS:
+            self._last.pop((kind.kind, feed), None)
 
     @property
     def messages(self) -> list[Message]:

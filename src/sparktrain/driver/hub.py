@@ -102,6 +102,9 @@ class Hub(Monitor):
 
     def send(self, message: Message, node: str | None = None) -> None:
         """To one node or to all."""
+        if isinstance(message, (Flush, Save)) and node is not None:
+            with self._changed:
+                self._wishes[node, message.feed] = message
         if self._server is not None:
             self._server.send(message, self.snapshot.attempt, node)
 
@@ -129,6 +132,7 @@ class Hub(Monitor):
         self.send(Forget(feed))
         with self._changed:
             self._forgotten.append((time.monotonic(), feed))
+            self._wishes = {key: wish for key, wish in self._wishes.items() if key[1] != feed}
             self.taken = {key: rows for key, rows in self.taken.items() if key[1] != feed}
             self.flushed = {key for key in self.flushed if key[1] != feed}
             self.saved.discard(feed)

@@ -153,6 +153,8 @@ class Desk:
                 if conversation in self._open:
                     self._open.remove(conversation)
                 self._changed.notify_all()
+            # Who reads from a call that has ended reads freed memory. It ends with the next rows.
+            reader.join()
 
     def _read(self, conversation: Conversation, batches: Iterable[pa.RecordBatch]) -> None:
         with suppress(Exception):  # the task is gone: then so is the conversation
