@@ -23,16 +23,17 @@ _OF_FEEDS = (Taken, Flushed, Saved)
 
 
 class Reminder:
-    """The last message of each kind, and of each feed or table."""
+    """The last message of each kind, and of each feed and table."""
 
     def __init__(self) -> None:
         self._last: dict[tuple[str, str], Message] = {}
 
     def note(self, message: Message) -> None:
         if isinstance(message, _KEPT):
-            what = message.feed if isinstance(message, Taken) else ""
-            what = message.table if isinstance(message, Pace) else what
-            self._last[message.kind, what] = message
+            name = message.table if isinstance(message, Pace) else ""
+            if isinstance(message, _OF_FEEDS):
+                name = message.feed
+            self._last[message.kind, name] = message
 
     def forget(self, feed: str) -> None:
         """A feed is over."""

@@ -80,7 +80,7 @@ class Hub(Monitor):
         self._announced: dict[str, Announce] = {}
         #: By node and table.
         self._catches: dict[tuple[str, str], Catch] = {}
-        #: What nodes were asked and have not answered, by node and feed.
+        #: What nodes were asked last, by node and feed, until the feed is over.
         self._asks: dict[tuple[str, str], Flush | Save] = {}
         self._forgotten: deque[tuple[float, str]] = deque(maxlen=KEPT_FEEDS)
         self._last_words: list[Message] = []
@@ -102,9 +102,6 @@ class Hub(Monitor):
 
     def send(self, message: Message, node: str | None = None) -> None:
         """To one node or to all."""
-        if isinstance(message, (Flush, Save)) and node is not None:
-            with self._changed:
-                self._wishes[node, message.feed] = message
         if self._server is not None:
             self._server.send(message, self.snapshot.attempt, node)
 
@@ -132,14 +129,13 @@ class Hub(Monitor):
         self.send(Forget(feed))
         with self._changed:
             self._forgotten.append((time.monotonic(), feed))
-            self._wishes = {key: wish for key, wish in self._wishes.items() if key[1] != feed}
             self.taken = {key: rows for key, rows in self.taken.items() if key[1] != feed}
             self.flushed = {key for key in self.flushed if key[1] != feed}
             self.saved.discard(feed)
             self._asks = {key: word for key, word in self._asks.items() if key[1] != feed}
 
     def ask(self, message: Flush | Save, node: str) -> None:
-        """To be answered: what is not is asked again when a link comes back."""
+        """Asked again when a link comes back: to answer twice does no harm."""
         with self._changed:
             self._asks[node, message.feed] = message
         self.send(message, node)
@@ -210,10 +206,8 @@ class Hub(Monitor):
                     self._catches[name, message.table] = catch = Catch(message.table, steps)
                     self.send(catch, name)
             elif isinstance(message, Flushed):
-                self._asks.pop((node, message.feed), None)
                 self.flushed.add((node, message.feed))
             elif isinstance(message, Saved):
-                self._asks.pop((node, message.feed), None)
                 self.saved.add(message.feed)
 
     def _on_opened(self, node: str, attempt: int) -> None:
