@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
+import os
 import platform
 import socket
 import sys
@@ -113,13 +114,27 @@ def reserve_port() -> socket.socket:
     SO_REUSEPORT on both sides (TF_GRPC_REUSE_PORT=1 in the trainer) lets TensorFlow bind the
     same port while we still hold it, so nobody else can take it in between. A socket that
     does not listen receives no connections.
+
+    TENSORFLOW_PORT names the port where a firewall lets only some through; if another node of
+    this host has it already, any other is taken.
     """
     holder = socket.socket(socket.AF_INET6 if _has_ipv6() else socket.AF_INET)
     holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
     if holder.family == socket.AF_INET6:
         holder.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
-    holder.bind(("", 0))
+    wished = int(os.environ.get("TENSORFLOW_PORT") or 0)
+    holder.bind(("", wished if wished and not _is_taken(wished) else 0))
     return holder
+
+
+def _is_taken(port: int) -> bool:
+    """Whether somebody has a port; to share it, as we do, would not tell."""
+    with socket.socket(socket.AF_INET) as probe:
+        try:
+            probe.bind(("", port))
+        except OSError:
+            return True
+    return False
 
 
 def _has_ipv6() -> bool:
