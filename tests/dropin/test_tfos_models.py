@@ -86,7 +86,7 @@ def test_what_the_model_does_not_have(module_dir: str) -> None:
     columns = {"pixels": pa.array([[1, 2, 3, 4]], FLOATS), "label": pa.array(["a"])}
     with pytest.raises(KeyError, match=r"no signature 'other'; it has: .*double"):
         apply(make_task(module_dir, signature="other"), **columns)
-    with pytest.raises(KeyError, match="no input 'y'; it has: x, s|no input 'y'; it has: s, x"):
+    with pytest.raises(KeyError, match="the model has no input 'y'; it has"):
         apply(make_task(module_dir, inputs={"pixels": "y", "label": "s"}), **columns)
     with pytest.raises(KeyError, match="no column is mapped to the inputs s of the model"):
         apply(make_task(module_dir, inputs={"pixels": "x"}), **columns)
