@@ -139,7 +139,7 @@ class Server(MessageSocket):
                     f" missing after {timeout:g} s"
                 )
             time.sleep(0.1)
-        return self.reservations.get()
+        return list(self.reservations.get())
 
     def get_server_ip(self) -> str:
         return os.environ.get(TFOS_SERVER_HOST) or util.get_ip_address()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import json
 import os
@@ -119,22 +120,17 @@ def reserve_port() -> socket.socket:
     this host has it already, any other is taken.
     """
     holder = socket.socket(socket.AF_INET6 if _has_ipv6() else socket.AF_INET)
-    holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
     if holder.family == socket.AF_INET6:
         holder.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
     wished = int(os.environ.get("TENSORFLOW_PORT") or 0)
-    holder.bind(("", wished if wished and not _is_taken(wished) else 0))
+    if wished:
+        # Before it may be shared, or two nodes of one host would both be given it.
+        with contextlib.suppress(OSError):
+            holder.bind(("", wished))
+    holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    if holder.getsockname()[1] == 0:
+        holder.bind(("", 0))
     return holder
-
-
-def _is_taken(port: int) -> bool:
-    """Whether somebody has a port; to share it, as we do, would not tell."""
-    with socket.socket(socket.AF_INET) as probe:
-        try:
-            probe.bind(("", port))
-        except OSError:
-            return True
-    return False
 
 
 def _has_ipv6() -> bool:
