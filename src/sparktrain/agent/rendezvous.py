@@ -123,10 +123,13 @@ def reserve_port() -> socket.socket:
     if holder.family == socket.AF_INET6:
         holder.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
     wished = int(os.environ.get("TENSORFLOW_PORT") or 0)
-    if wished:
-        # Before it may be shared, or two nodes of one host would both be given it.
+    # Before it may be shared, or two nodes of one host would both be given it; and if only old
+    # connections of an earlier run are in the way, in spite of them.
+    for in_spite in (0, 1) if wished else ():
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, in_spite)
         with contextlib.suppress(OSError):
             holder.bind(("", wished))
+            break
     holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
     if holder.getsockname()[1] == 0:
         holder.bind(("", 0))
