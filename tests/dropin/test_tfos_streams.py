@@ -61,7 +61,7 @@ def test_a_dstream_whose_worker_fails(spark: Any, ssc: Any) -> None:
     ssc.start()
     with pytest.raises(st.NodeFailedError, match="this worker has had enough"):
         cluster.shutdown(ssc)
-    assert ssc.awaitTerminationOrTimeout(1)
+    assert ssc._jssc.getState().toString() == "STOPPED"
 
 
 def test_the_wait_for_a_dstream_is_limited(spark: Any, ssc: Any) -> None:

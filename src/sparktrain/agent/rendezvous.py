@@ -129,6 +129,7 @@ def reserve_port() -> socket.socket:
         holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, in_spite)
         with contextlib.suppress(OSError):
             holder.bind(("", wished))
+            holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)
             break
     holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
     if holder.getsockname()[1] == 0:
