@@ -58,7 +58,7 @@ def _replace(tensorflow: Any) -> None:
             super().__init__()
 
         def experimental_distribute_dataset(self, dataset: Any, options: Any = None) -> Any:
-            dataset = take_as_own(dataset, self.extended._num_workers)
+            dataset = take_as_own(dataset, self.extended._num_workers, sys._getframe(1))
             return super().experimental_distribute_dataset(dataset, options)
 
     tensorflow.distribute.MultiWorkerMirroredStrategy = MultiWorkerMirroredStrategy

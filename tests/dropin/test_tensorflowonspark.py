@@ -214,8 +214,9 @@ def test_anybody_may_ask_to_stop() -> None:
 
 
 @pytest.mark.slow
-def test_datasets_that_workers_divide_themselves(spark: Any, tmp_path: Path) -> None:
-    args = {"folder": str(tmp_path)}
+@pytest.mark.parametrize("legacy", ["0", "1"])
+def test_datasets_that_workers_divide_themselves(spark: Any, tmp_path: Path, legacy: str) -> None:
+    args = {"folder": str(tmp_path), "legacy": legacy}
     cluster = TFCluster.run(
         spark.sparkContext, tfos_cases.fit_own_rows, args, 2, 0, master_node="chief"
     )

@@ -69,7 +69,7 @@ class Node:
 
     def __init__(self) -> None:
         self.told: list[Any] = []
-        self.stream = Stream(self.told.append, None)
+        self.stream = Stream(self.told.append, False)
         self.mgr: Any = NodeManager(SimpleNamespace(stream=self.stream), QUEUES)
 
     def feed(self, rows: list[Any], table: str = "input") -> None:
@@ -79,7 +79,7 @@ class Node:
         self.stream.inbox.put(ticket, Item(table, len(rows), len(data), pickled=data))
 
     def stop(self) -> None:
-        self.stream.handle({"kind": "no_more"})
+        self.stream.handle({"kind": "no_more", "table": ""})
 
 
 @pytest.fixture
