@@ -7,8 +7,10 @@ from typing import Any
 
 from tensorflowonspark.datafeed import DataFeed
 from tensorflowonspark.paths import make_absolute
+from tensorflowonspark.versions import find_tensorflow
 
 __all__ = [
+    "TF_VERSION",
     "DataFeed",
     "batch_results",
     "export_saved_model",
@@ -18,6 +20,8 @@ __all__ = [
     "start_cluster_server",
     "terminate",
 ]
+
+TF_VERSION = find_tensorflow()
 
 
 def hdfs_path(ctx: Any, path: str) -> str:
@@ -55,6 +59,8 @@ def export_saved_model(sess: Any, export_dir: str, tag_set: str, signatures: Any
     """
     import tensorflow.compat.v1 as tf
 
+    if hasattr(sess, "_tf_sess"):  # a monitored session holds on to TensorFlow's own
+        sess = sess._tf_sess()
     builder = tf.saved_model.builder.SavedModelBuilder(export_dir)
     definitions = {
         key: tf.saved_model.signature_def_utils.build_signature_def(
@@ -64,10 +70,19 @@ def export_saved_model(sess: Any, export_dir: str, tag_set: str, signatures: Any
         )
         for key, s in signatures.items()
     }
-    builder.add_meta_graph_and_variables(
-        sess, tag_set.split(","), signature_def_map=definitions, clear_devices=True
-    )
-    builder.save()
+    # Monitored sessions finalize their graph, and to save adds ops to it.
+    was_finalized = sess.graph.finalized
+    if was_finalized:
+        sess.graph._unsafe_unfinalize()
+    try:
+        with sess.graph.as_default():
+            builder.add_meta_graph_and_variables(
+                sess, tag_set.split(","), signature_def_map=definitions, clear_devices=True
+            )
+        builder.save()
+    finally:
+        if was_finalized:
+            sess.graph.finalize()
 
 
 def release_port(ctx: Any) -> None:

@@ -2,31 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tensorflowonspark import TFNode, strategies
+from tensorflowonspark import TFNode, node_env, strategies
+from tensorflowonspark.node_manager import NodeManager
+from tensorflowonspark.versions import find_tensorflow
 
-
-class NodeManager:
-    """The node's end of the feeds, and a few values by name.
-
-    Args:
-        context: sparktrain's own, whose stream the rows come by.
-    """
-
-    def __init__(self, context: Any) -> None:
-        self.context = context
-        self.stream = context.stream
-        self._values: dict[str, Any] = {"state": "running"}
-
-    def get(self, key: str) -> Any:
-        return self._values.get(key)
-
-    def set(self, key: str, value: Any) -> None:
-        self._values[key] = value
+TF_VERSION = find_tensorflow()
 
 
 class TFNodeContext:
@@ -45,7 +29,7 @@ class TFNodeContext:
         executor_id: int = 0,
         job_name: str = "",
         task_index: int = 0,
-        cluster_spec: Mapping[str, Sequence[str]] | None = None,
+        cluster_spec: Mapping[str, Sequence[str]] = {},
         defaultFS: str = "file://",
         working_dir: str = ".",
         mgr: Any = None,
@@ -55,7 +39,7 @@ class TFNodeContext:
         self.executor_id = executor_id
         self.job_name = job_name
         self.task_index = task_index
-        self.cluster_spec = dict(cluster_spec or {})
+        self.cluster_spec = dict(cluster_spec)
         self.num_workers = sum(
             len(hosts)
             for role, hosts in self.cluster_spec.items()
@@ -95,14 +79,15 @@ class TFSparkNode:
     cluster_id: Any = None
 
 
-def run_node(ctx: Any) -> Any:
+def run_node(ctx: Any) -> None:
     """The function of the sparktrain cluster: calls the program's own with its context."""
     map_fun, tf_args, meta = ctx.args
+    node_env.expand_classpath()
+    node_env.choose_gpus(tf_args, ctx.role, ctx.index, ctx.cluster_spec)
+    node_env.complete_tf_config(ctx.cluster_spec)
     strategies.install()
     if isinstance(tf_args, list):
         sys.argv = tf_args
-    if not {"chief", "master"} & set(ctx.cluster_spec):
-        os.environ.pop("TF_CONFIG", None)
     node = TFNodeContext(
         executor_id=meta["executor_ids"][f"{ctx.role}:{ctx.index}"],
         job_name=ctx.role,
@@ -110,10 +95,83 @@ def run_node(ctx: Any) -> Any:
         cluster_spec=ctx.cluster_spec,
         defaultFS=meta["default_fs"],
         working_dir=meta["working_dir"],
-        mgr=NodeManager(ctx),
+        mgr=NodeManager(ctx, meta["queues"]),
     )
     TFSparkNode.mgr, TFSparkNode.cluster_id = node.mgr, meta["id"]
-    return map_fun(tf_args, node)
+    call(map_fun, tf_args, node)
+
+
+def call(map_fun: Any, tf_args: Any, node: TFNodeContext) -> None:
+    """Calls a program; what it returns is nobody's, and may be anything."""
+    try:
+        map_fun(tf_args, node)
+    except SystemExit as leaving:
+        if leaving.code not in (None, 0):
+            raise
+
+
+def _has_spark_resource_api() -> bool:
+    """Whether Spark tells tasks about their GPUs: since 3.0."""
+    from pyspark import TaskContext
+
+    return hasattr(TaskContext, "resources")
+
+
+def _get_manager(cluster_info: Sequence[Mapping[str, Any]], host: str, executor_id: int) -> Any:
+    """The manager of this process, if it is a node's."""
+    if TFSparkNode.mgr is None:
+        raise Exception(
+            f"No TFManager found on this node: {host}, executor {executor_id}. Nodes run in"
+            " processes of their own here, and only their function has one, as ctx.mgr; to feed"
+            " them, call train() or inference() of the cluster."
+        )
+    return TFSparkNode.mgr
+
+
+def run(
+    fn: Any,
+    tf_args: Any,
+    cluster_meta: Mapping[str, Any],
+    tensorboard: bool,
+    log_dir: str | None,
+    queues: Sequence[str],
+    background: bool,
+) -> Any:
+    """Of the old library's inside; nodes are started by TFCluster.run() only."""
+    raise _make_error("run", "TFCluster.run()")
+
+
+def train(
+    cluster_info: Sequence[Mapping[str, Any]],
+    cluster_meta: Mapping[str, Any],
+    feed_timeout: float = 600,
+    qname: str = "input",
+) -> Any:
+    """Of the old library's inside; nodes are fed by TFCluster.train() only."""
+    raise _make_error("train", "train() of the TFCluster")
+
+
+def inference(
+    cluster_info: Sequence[Mapping[str, Any]], feed_timeout: float = 600, qname: str = "input"
+) -> Any:
+    """Of the old library's inside; nodes are asked by TFCluster.inference() only."""
+    raise _make_error("inference", "inference() of the TFCluster")
+
+
+def shutdown(
+    cluster_info: Sequence[Mapping[str, Any]],
+    grace_secs: float = 0,
+    queues: Sequence[str] = ["input"],
+) -> Any:
+    """Of the old library's inside; nodes are ended by TFCluster.shutdown() only."""
+    raise _make_error("shutdown", "shutdown() of the TFCluster")
+
+
+def _make_error(what: str, instead: str) -> NotImplementedError:
+    return NotImplementedError(
+        f"TFSparkNode.{what}() was a part of the old library's inside that is not there any more."
+        f" Call {instead}."
+    )
 
 
 def _get_cluster_spec(sorted_cluster_info: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import weakref
+from collections.abc import Iterable, Iterator, MutableMapping, Sequence
+from pathlib import Path
 from typing import Any
 
-#: DataFrames that were loaded from TFRecord files, and where from.
-loadedDF: dict[Any, str] = {}
+from tensorflowonspark.paths import make_absolute
+from tensorflowonspark.TFCluster import find_default_fs
+
+#: DataFrames that were loaded from TFRecord files, and where from; as long as they are used.
+loadedDF: MutableMapping[Any, str] = weakref.WeakKeyDictionary()
 
 
 def isLoadedDF(df: Any) -> bool:
@@ -18,10 +23,16 @@ def saveAsTFRecords(df: Any, output_dir: str) -> None:
     """Writes a DataFrame as files of tf.train.Example."""
     import sparktrain
 
-    sparktrain.tfrecord.write(df, output_dir)
+    sparktrain.tfrecord.write(df, find_path(df.sparkSession, output_dir))
 
 
-def loadTFRecords(sc: Any, input_dir: str, binary_features: Sequence[str] = ()) -> Any:
+def find_path(spark: Any, path: str) -> str:
+    """A path without a scheme is one of the default file system, as Hadoop has it."""
+    found = make_absolute(path, find_default_fs(spark), str(Path.cwd()))
+    return found.removeprefix("file://")
+
+
+def loadTFRecords(sc: Any, input_dir: str, binary_features: Sequence[str] = []) -> Any:
     """A DataFrame of files of tf.train.Example.
 
     Args:
@@ -32,8 +43,12 @@ def loadTFRecords(sc: Any, input_dir: str, binary_features: Sequence[str] = ()) 
 
     import sparktrain
 
-    df = sparktrain.tfrecord.read(SparkSession(sc), input_dir)
+    spark = SparkSession(sc)
+    df = sparktrain.tfrecord.read(spark, find_path(spark, input_dir))
     kinds = dict(df.dtypes)
+    for name, kind in kinds.items():  # Python's floats, as the old library had them
+        if kind in ("float", "array<float>"):
+            df = df.withColumn(name, F.col(f"`{name}`").cast(kind.replace("float", "double")))
     for name in binary_features:
         if kinds.get(name) == "string":
             df = df.withColumn(name, F.col(name).cast("binary"))
@@ -76,7 +91,7 @@ def _fill(feature: Any, kind: str, value: Any) -> None:
         raise Exception(f"Unsupported dtype: {kind}")
 
 
-def infer_schema(example: Any, binary_features: Sequence[str] = ()) -> Any:
+def infer_schema(example: Any, binary_features: Sequence[str] = []) -> Any:
     """Spark's schema of one tf.train.Example."""
     from pyspark.sql.types import (
         ArrayType,
@@ -99,7 +114,7 @@ def infer_schema(example: Any, binary_features: Sequence[str] = ()) -> Any:
     return StructType(fields)
 
 
-def fromTFExample(iter: Iterable[Any], binary_features: Sequence[str] = ()) -> list[Any]:
+def fromTFExample(iter: Iterable[Any], binary_features: Sequence[str] = []) -> list[Any]:
     """Rows of pairs of (Example bytes, None)."""
     import tensorflow as tf
     from pyspark.sql import Row

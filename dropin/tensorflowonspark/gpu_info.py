@@ -5,14 +5,12 @@ from __future__ import annotations
 import random
 import shutil
 import subprocess
-import time
 from typing import Any
 
+#: Kept: nobody looks again, as a GPU that is busy stays so for longer than anybody waits.
 MAX_RETRIES = 3
 AS_STRING = "string"
 AS_LIST = "list"
-#: Seconds before the first, second, third look again.
-_PAUSES_S = (30, 60, 90)
 
 
 def is_gpu_available() -> bool:
@@ -29,14 +27,22 @@ def get_gpus(num_gpu: int = 1, worker_index: int = -1, format: str = AS_STRING) 
             any.
         format: As text with commas, or as a list.
     """
-    for pause_s in (*_PAUSES_S[:MAX_RETRIES], None):
-        free = find_free(_query("gpu", "index,uuid"), _query("compute-apps", "gpu_uuid"))
+    if format not in (AS_STRING, AS_LIST):
+        raise ValueError(f"get_gpus() got format={format!r}; expected AS_STRING or AS_LIST")
+    chosen: list[str] = []
+    if num_gpu > 0:
+        gpus = _query("gpu", "index,uuid")
+        free = find_free(gpus, _query("compute-apps", "gpu_uuid"))
         chosen = choose(free, num_gpu, worker_index)
-        if chosen:
-            return ",".join(chosen) if format == AS_STRING else chosen
-        if pause_s is not None:
-            time.sleep(pause_s)
-    raise Exception(f"Unable to find {num_gpu} free GPU(s): {len(free)} are free.")
+        if not chosen:
+            has_tool = shutil.which("nvidia-smi") is not None
+            raise Exception(
+                f"Unable to find {num_gpu} free GPU(s): this host has {len(gpus)}, of which"
+                f" {len(free)} are free"
+                f"{'' if has_tool else ', as far as can be told without nvidia-smi on PATH'}."
+                " Ask for fewer with num_gpus, or end what computes on the others."
+            )
+    return ",".join(chosen) if format == AS_STRING else chosen
 
 
 def find_free(gpus: list[list[str]], busy: list[list[str]]) -> list[str]:

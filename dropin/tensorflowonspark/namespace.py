@@ -8,7 +8,7 @@ from typing import Any
 
 
 class Namespace:
-    """Values as attributes; of a list they are all in argv.
+    """Values as attributes; a list is itself, and in argv.
 
     Args:
         d: A list as of sys.argv, a dict, or another namespace.
@@ -29,16 +29,20 @@ class Namespace:
             )
 
     def __iter__(self) -> Iterator[str]:
-        yield from self.__dict__
+        yield from self.argv or self.__dict__
 
-    def __contains__(self, name: str) -> bool:
-        return name in self.__dict__
+    def __contains__(self, name: object) -> bool:
+        return name in (self.argv or self.__dict__)
 
     def __eq__(self, other: object) -> bool:
+        if self.argv:
+            return self.argv == (other.argv if isinstance(other, Namespace) else other)
         return isinstance(other, Namespace) and self.__dict__ == other.__dict__
 
     __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
+        if self.argv:
+            return repr(self.argv)
         pairs = (f"{name}={value!r}" for name, value in sorted(self.__dict__.items()))
         return f"Namespace({', '.join(pairs)})"

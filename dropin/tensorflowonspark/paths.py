@@ -13,7 +13,7 @@ def make_absolute(path: str, default_fs: str, working_dir: str) -> str:
     """A path with its scheme: any scheme is left as it is, the rest is of the default one."""
     if _SCHEME.match(path):
         return path
-    base = default_fs.rstrip("/") if not default_fs.endswith("://") else default_fs
+    base = strip_slash(default_fs)
     if path.startswith("/"):
         return base + path
     if base.startswith(("hdfs://", "viewfs://")):
@@ -21,3 +21,9 @@ def make_absolute(path: str, default_fs: str, working_dir: str) -> str:
     if base.startswith("file:"):
         return f"{base}/{working_dir.strip('/')}/{path}" if working_dir.strip("/.") else path
     return f"{base}/{path}"
+
+
+def strip_slash(default_fs: str) -> str:
+    """Without the slash at its end; viewfs:///, which names no host, keeps its two."""
+    base = default_fs.rstrip("/")
+    return f"{base}//" if base.endswith(":") else base

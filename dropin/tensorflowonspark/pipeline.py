@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import sys
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -10,11 +12,11 @@ from pyspark.ml import Estimator, Model
 from pyspark.ml.param import Params
 
 from tensorflowonspark import TFCluster
+from tensorflowonspark.frames import feed_frame
 from tensorflowonspark.namespace import Namespace
 from tensorflowonspark.params import (
     HasBatchSize,
     HasClusterSize,
-    HasDriverPSNodes,
     HasEpochs,
     HasExportDir,
     HasGraceSecs,
@@ -33,9 +35,13 @@ from tensorflowonspark.params import (
     HasTFRecordDir,
     TFTypeConverters,
 )
+from tensorflowonspark.persistence import SavedWithPickles
 from tensorflowonspark.saved_model import ModelTask
+from tensorflowonspark.versions import find_tensorflow
 
 __all__ = ["Namespace", "TFEstimator", "TFModel", "TFParams", "TFTypeConverters"]
+
+TF_VERSION = find_tensorflow()
 
 
 class TFParams(Params):
@@ -55,6 +61,7 @@ class TFParams(Params):
 
 class TFEstimator(
     Estimator,  # type: ignore[type-arg]
+    SavedWithPickles,
     TFParams,
     HasInputMapping,
     HasClusterSize,
@@ -71,7 +78,6 @@ class TFEstimator(
     HasEpochs,
     HasReaders,
     HasSteps,
-    HasDriverPSNodes,
 ):
     """Trains a program on a DataFrame.
 
@@ -81,9 +87,14 @@ class TFEstimator(
         export_fn: Kept; train_fn exports the model itself.
     """
 
+    train_fn: Any = None
+    export_fn: Any = None
+    _pickled = ("train_fn", "export_fn")
+
     def __init__(self, train_fn: Any, tf_args: Any, export_fn: Any = None) -> None:
         super().__init__()
         self.train_fn = train_fn
+        self.export_fn = export_fn
         self.args = Namespace(tf_args)
         self._setDefault(
             input_mapping={},
@@ -118,16 +129,19 @@ class TFEstimator(
             driver_ps_nodes=self.getDriverPSNodes(),
         )
         try:
-            columns = sorted(self.getInputMapping())
-            cluster.train(dataset.select(columns).rdd, self.getEpochs())
-        finally:
-            cluster.shutdown(grace_secs=self.getGraceSecs())
+            feed_frame(cluster, dataset.select(sorted(self.getInputMapping())), self.getEpochs())
+        except BaseException as error:
+            # Functions may wait for rows that will not come: nobody waits for them.
+            cluster.end(error)
+            raise
+        cluster.shutdown(grace_secs=self.getGraceSecs())
         model: TFModel = self._copyValues(TFModel(self.args))
         return model
 
 
 class TFModel(
     Model,
+    SavedWithPickles,
     TFParams,
     HasInputMapping,
     HasOutputMapping,
@@ -200,7 +214,25 @@ def yield_batch(iterable: Any, batch_size: int, num_tensors: int = 1) -> Any:
 
 
 def single_node_env(args: Any) -> None:
-    """Makes a node that works alone see the GPUs that its arguments ask for."""
-    from tensorflowonspark import util
+    """Makes a node that works alone see its arguments, and the GPUs that they ask for."""
+    from tensorflowonspark import node_env, util
 
-    util.single_node_env(int(getattr(args, "num_gpus", 1)))
+    argv = args if isinstance(args, list) else getattr(args, "argv", None)
+    if argv:
+        sys.argv = argv
+    wished = node_env.find_num_gpus(argv or args)
+    util.single_node_env(1 if wished is None else wished)
+
+
+def get_meta_graph_def(saved_model_dir: str, tag_set: str) -> Any:
+    """The graph of a SavedModel that has exactly these tags."""
+    from tensorflow.core.protobuf import saved_model_pb2
+
+    data = Path(saved_model_dir.removeprefix("file://"), "saved_model.pb").read_bytes()
+    graphs = saved_model_pb2.SavedModel.FromString(data).meta_graphs
+    tags = set(tag_set.split(","))
+    for graph in graphs:
+        if set(graph.meta_info_def.tags) == tags:
+            return graph
+    known = "; ".join(",".join(graph.meta_info_def.tags) for graph in graphs) or "none"
+    raise RuntimeError(f"{saved_model_dir} has no graph with the tags {tag_set!r}; it has: {known}")

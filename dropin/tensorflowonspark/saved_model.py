@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from sparktrain.data.answers import to_arrow
+from tensorflowonspark.tensors import to_values
 
 #: Models of this Python worker, by where they are.
 _loaded: dict[tuple[Any, ...], Any] = {}
@@ -67,17 +67,21 @@ class ModelTask:
         specs = function.structured_input_signature[1]
         tensors = {}
         for column, tensor in self.inputs.items():
-            name = tensor.removesuffix(":0")
-            if name not in specs:
-                raise KeyError(f"the model has no input {tensor!r}; it has: {', '.join(specs)}")
+            name = _find(tensor, specs, len(self.inputs), "input")
             spec = specs[name]
-            tensors[name] = tf.constant(_to_numpy(batch.column(column), spec), dtype=spec.dtype)
+            shape = None if spec.shape.rank is None else spec.shape.as_list()
+            values = to_values(batch.column(column), column, shape)
+            tensors[name] = tf.constant(values, dtype=spec.dtype)
+        missing = sorted(set(specs) - set(tensors))
+        if missing:
+            raise KeyError(
+                f"no column is mapped to the inputs {', '.join(missing)} of the model; it has:"
+                f" {', '.join(specs)}"
+            )
         found = function(**tensors)
         arrays = {}
         for tensor, column in self.outputs.items():
-            name = tensor.removesuffix(":0")
-            if name not in found:
-                raise KeyError(f"the model has no output {tensor!r}; it has: {', '.join(found)}")
+            name = _find(tensor, found, len(self.outputs), "output")
             array = to_arrow(found[name].numpy(), column)
             if len(array) != batch.num_rows:
                 raise ValueError(
@@ -87,13 +91,13 @@ class ModelTask:
         return pa.RecordBatch.from_arrays(list(arrays.values()), names=list(arrays))
 
 
-def _to_numpy(column: pa.Array, spec: Any) -> np.ndarray[Any, Any]:
-    """A column in the shape of a tensor: arrays of rows flat, whatever their nesting was."""
-    count = len(column)
-    while pa.types.is_list(column.type) or pa.types.is_large_list(column.type):
-        column = column.flatten()
-    values = column.to_numpy(zero_copy_only=False)
-    shape = [count, *(-1 if size is None else size for size in spec.shape.as_list()[1:])]
-    if shape.count(-1) > 1:
-        raise ValueError(f"an input of shape {spec.shape} has more than one size that is open")
-    return np.asarray(values).reshape(shape)
+def _find(tensor: str, known: Mapping[str, Any], num_wished: int, what: str) -> str:
+    """The name of an input or output. Where there is one only, it need not be named rightly:
+    Keras 3 calls them by other names than the Keras that programs were written for.
+    """
+    name = tensor.removesuffix(":0")
+    if name in known:
+        return name
+    if len(known) == num_wished == 1:
+        return next(iter(known))
+    raise KeyError(f"the model has no {what} {tensor!r}; it has: {', '.join(known)}")

@@ -49,12 +49,17 @@ class _Finder(importlib.abc.MetaPathFinder):
 
 def _replace(tensorflow: Any) -> None:
     from sparktrain.trainer.strategy import KerasMultiWorkerStrategy
+    from tensorflowonspark.own_datasets import take_as_own
 
     class MultiWorkerMirroredStrategy(KerasMultiWorkerStrategy):
         """As TensorFlow's own is called, whose arguments are understood."""
 
         def __init__(self, *args: Any, **kwargs: Any) -> None:
             super().__init__()
+
+        def experimental_distribute_dataset(self, dataset: Any, options: Any = None) -> Any:
+            dataset = take_as_own(dataset, self.extended._num_workers, sys._getframe(1))
+            return super().experimental_distribute_dataset(dataset, options)
 
     tensorflow.distribute.MultiWorkerMirroredStrategy = MultiWorkerMirroredStrategy
     tensorflow.distribute.experimental.MultiWorkerMirroredStrategy = MultiWorkerMirroredStrategy

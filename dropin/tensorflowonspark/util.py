@@ -41,11 +41,29 @@ def read_executor_id() -> int:
     return int(Path(_FILE).read_text())
 
 
-def single_node_env(num_gpus: int = 1, worker_index: int = -1, nodes: Sequence[str] = ()) -> None:
-    """Makes a node that trains alone see the GPUs that it may use, if there are any."""
-    from tensorflowonspark import gpu_info
+def single_node_env(
+    num_gpus: int = 1,
+    worker_index: int = -1,
+    nodes: Sequence[str] = [],
+) -> None:
+    """Makes a node that trains alone see the GPUs that it may use, if there are any.
 
+    Args:
+        worker_index: The number of this node.
+        nodes: The hosts of all nodes by number; those of one host share its GPUs.
+    """
+    from tensorflowonspark import gpu_info, node_env
+
+    node_env.expand_classpath()
+    if worker_index >= 0 and nodes:
+        mine = _host_of(nodes[worker_index])
+        worker_index = [_host_of(node) for node in nodes[:worker_index]].count(mine)
     found = ""
     if num_gpus > 0 and gpu_info.is_gpu_available():
         found = str(gpu_info.get_gpus(num_gpus, worker_index))
     os.environ["CUDA_VISIBLE_DEVICES"] = found
+
+
+def _host_of(address: str) -> str:
+    """Whole, so that 10.0.0.1 is not taken for 10.0.0.10."""
+    return address.rpartition(":")[0] or address

@@ -67,7 +67,7 @@ if __name__ == "__main__":
     assert isinstance(model, TFModel)
     model = (
         model.setInputMapping({"image": "pixels"})
-        .setOutputMapping({"output_0": "probabilities"})
+        .setOutputMapping({"dense_1": "probabilities"})
         .setSignatureDefKey("serving_default")
     )
     scaled = digits.selectExpr("transform(image, p -> cast(p / 16 as float)) as image")

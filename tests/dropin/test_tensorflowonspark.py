@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import json
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -54,12 +56,23 @@ def test_arguments_as_a_list_are_argv(spark: Any, tmp_path: Path) -> None:
 def test_inference_answers_in_order(spark: Any) -> None:
     sc = spark.sparkContext
     args = {"batch_size": 7}
-    cluster = TFCluster.run(sc, tfos_cases.square, args, 2, 0, input_mode=SPARK)
+    base = sc.broadcast({"offset": 0})
+
+    def function(args: Any, ctx: Any) -> Any:
+        tfos_cases.square(args, ctx, base.value["offset"])
+        return lambda: None  # nobody asks for it
+
+    cluster = TFCluster.run(sc, function, args, 2, 0, input_mode=SPARK)
     answers = cluster.inference(sc.parallelize(range(1000), 5))
     assert answers.collect() == [number * number for number in range(1000)]
     assert answers.take(3) == [0, 1, 4]  # lazy: asked again
     assert cluster.inference(sc.parallelize([], 2)).collect() == []
     assert cluster.inference(sc.parallelize([2, 3], 4)).collect() == [4, 9]
+    assert cluster.inference(spark.range(0, 5, 1, 2)).collect() == [0, 1, 4, 9, 16]
+    with pytest.raises(AssertionError, match="Unknown queue: 'typo'"):
+        cluster.train(sc.parallelize([1], 1), qname="typo")
+    with pytest.raises(AssertionError, match="num_epochs=-1"):
+        cluster.train(sc.parallelize([1], 1), -1)
     cluster.shutdown()
 
 
@@ -90,6 +103,29 @@ def test_a_worker_that_fails_is_the_error(spark: Any) -> None:
     cluster.train(sc.parallelize(range(1_000_000), 4), num_epochs=100)
     assert cluster.server.done
     cluster.shutdown()
+
+
+def test_rows_that_nobody_answers(spark: Any) -> None:
+    sc = spark.sparkContext
+    cluster = TFCluster.run(sc, tfos_cases.take_only, {}, 1, 0, input_mode=SPARK)
+    with pytest.raises(Exception, match=r"for 1 s: 10 were taken, \d of them answered"):
+        cluster.inference(sc.parallelize(range(10), 1), feed_timeout=1).collect()
+    cluster.shutdown()
+
+
+@pytest.mark.parametrize("code", [0, 3])
+def test_a_program_that_leaves(spark: Any, code: int) -> None:
+    sc = spark.sparkContext
+    cluster = TFCluster.run(sc, tfos_cases.leave, {"code": code}, 1, 0, input_mode=SPARK)
+    if code:
+        with pytest.raises(st.NodeFailedError, match=r"sys\.exit\(3\)"):
+            cluster.train(sc.parallelize(range(10), 1), 1)
+            cluster.shutdown()
+        with pytest.raises(st.NodeFailedError, match=r"sys\.exit\(3\)"):
+            cluster.shutdown()
+    else:
+        cluster.train(sc.parallelize(range(10), 1), 1)
+        cluster.shutdown()
 
 
 def test_a_failure_behind_the_feed_is_not_lost(spark: Any) -> None:
@@ -123,9 +159,16 @@ def test_what_the_old_library_refused(spark: Any) -> None:
         TFCluster.run(sc, tfos_cases.note, {}, 1, 1)
 
 
-def test_parallel(spark: Any, tmp_path: Path) -> None:
-    TFParallel.run(spark.sparkContext, tfos_cases.alone, {"folder": str(tmp_path)}, 2)
-    assert {path.read_text() for path in tmp_path.iterdir()} == {"0 of 2", "1 of 2"}
+@pytest.mark.parametrize(("count", "use_barrier"), [(2, True), (5, False)])
+def test_parallel(spark: Any, tmp_path: Path, count: int, use_barrier: bool) -> None:
+    def alone(args: Any, ctx: Any) -> None:  # as that of a script, which tasks cannot import
+        text = f"{ctx.executor_id} of {ctx.num_workers}"
+        (Path(args["folder"]) / f"alone-{ctx.executor_id}").write_text(text)
+
+    args = {"folder": str(tmp_path)}
+    TFParallel.run(spark.sparkContext, alone, args, count, use_barrier)
+    expected = {f"{number} of {count}" for number in range(count)}
+    assert {path.read_text() for path in tmp_path.iterdir()} == expected
 
 
 def test_dataframes_as_records(spark: Any, tmp_path: Path) -> None:
@@ -140,6 +183,21 @@ def test_dataframes_as_records(spark: Any, tmp_path: Path) -> None:
     order = ["n", "f", "s", "b", "v"]
     rows = [tuple(row[name] for name in order) for row in loaded.orderBy("n").collect()]
     assert rows == [tuple(row) for row in frame.collect()]
+    kinds = dict(loaded.dtypes)
+    assert (kinds["f"], kinds["v"], kinds["b"]) == ("double", "array<double>", "binary")
+    known = len(dfutil.loadedDF)
+    del loaded
+    gc.collect()
+    assert len(dfutil.loadedDF) < known
+    hadoop = spark.sparkContext._jsc.hadoopConfiguration()
+    default = hadoop.get("fs.defaultFS")
+    try:
+        assert dfutil.find_path(spark, "/x") == "/x"
+        hadoop.set("fs.defaultFS", "hdfs://nn:8020/")
+        assert dfutil.find_path(spark, "/x") == "hdfs://nn:8020/x"
+        assert dfutil.find_path(spark, "s3a://b/x") == "s3a://b/x"
+    finally:
+        hadoop.set("fs.defaultFS", default)
 
 
 def test_anybody_may_ask_to_stop() -> None:
@@ -153,3 +211,28 @@ def test_anybody_may_ask_to_stop() -> None:
         client.close()
     finally:
         server.stop()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("legacy", ["0", "1"])
+def test_datasets_that_workers_divide_themselves(spark: Any, tmp_path: Path, legacy: str) -> None:
+    args = {"folder": str(tmp_path), "legacy": legacy}
+    cluster = TFCluster.run(
+        spark.sparkContext, tfos_cases.fit_own_rows, args, 2, 0, master_node="chief"
+    )
+    cluster.shutdown()
+    assert read(tmp_path) == {str(number): [252.0, 252.0] for number in range(2)}
+
+
+@pytest.mark.slow
+def test_keras_2_saves_on_all_workers(spark: Any, tmp_path: Path) -> None:
+    from tensorflowonspark.pipeline import get_meta_graph_def
+
+    args = {"export_dir": str(tmp_path / "model")}
+    cluster = TFCluster.run(
+        spark.sparkContext, tfos_cases.save_with_keras_2, args, 2, 0, master_node="chief"
+    )
+    cluster.shutdown(timeout=300)
+    signature = get_meta_graph_def(args["export_dir"], "serve").signature_def["serving_default"]
+    assert (set(signature.inputs), set(signature.outputs)) == ({"dense_input"}, {"dense_1"})
+    assert not list(Path(tempfile.gettempdir()).glob("worker_model-*"))

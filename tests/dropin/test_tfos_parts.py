@@ -29,6 +29,9 @@ LOCAL = {"defaultFS": "file://", "working_dir": "/home/me"}
         (LOCAL, "x", "file:///home/me/x"),
         ({**LOCAL, "working_dir": "."}, "x", "x"),
         ({**LOCAL, "defaultFS": "s3a://bucket"}, "x", "s3a://bucket/x"),
+        ({**LOCAL, "defaultFS": "viewfs:///"}, "/x", "viewfs:///x"),
+        ({**LOCAL, "defaultFS": "viewfs://"}, "/x", "viewfs:///x"),
+        ({**LOCAL, "defaultFS": "viewfs://c/"}, "/x", "viewfs://c/x"),
     ],
 )
 def test_paths(where: dict[str, str], path: str, expected: str) -> None:
@@ -64,9 +67,11 @@ def test_workers_of_a_host_get_gpus_of_their_own(
 
 
 def test_namespaces() -> None:
-    assert Namespace(["a", "b"]).argv == ["a", "b"]
+    argv = Namespace(["a", "b"])
+    assert argv.argv == ["a", "b"] == list(argv) and repr(argv) == "['a', 'b']"
+    assert "a" in argv and "argv" not in argv and argv == ["a", "b"] == Namespace(argv)
     one = Namespace({"x": 1})
-    assert one == Namespace(argparse.Namespace(x=1)) == Namespace(one)
+    assert one == Namespace(argparse.Namespace(x=1)) == Namespace(one) != Namespace({"x": 2})
     assert "x" in one and list(one) == ["x"] and repr(one) == "Namespace(x=1)"
     with pytest.raises(TypeError, match="got 3 of type int"):
         Namespace(3)
@@ -82,6 +87,9 @@ def test_params() -> None:
     assert (merged.batch_size, merged.steps, merged.own) == (7, 1000, "kept")
     with pytest.raises(TypeError):
         estimator.setInputMapping([("a", "x")])
+    with pytest.raises(Exception, match=r"InputMode\.TENSORFLOW is deprecated"):
+        estimator.setInputMode(0)
+    assert estimator.setDriverPSNodes(False).setNumPS(2).getNumPS() == 2
     assert TFModel({}).getBatchSize() == 100
 
 

@@ -44,6 +44,11 @@ def test_every_role(spark: Any, tmp_path: Path, on_driver: bool) -> None:
     assert len({node["port"] for node in cluster.cluster_info}) == 5
     url = cluster.tensorboard_url()
     assert (url is not None) == on_driver
+    boards = [(node["tb_port"], node["tb_pid"]) for node in cluster.cluster_info]
+    assert [bool(port) for port, _ in boards] == [False] * 4 + [on_driver]
+    if url is not None:
+        assert f":{boards[-1][0]}/" in url
+        assert "tensorboard.main" in psutil.Process(boards[-1][1]).cmdline()
     if url is not None:
         wait_for_scalar(url)
     cluster.shutdown()

@@ -32,13 +32,14 @@ def note(args: Any, ctx: Any) -> None:
     (Path(folder) / f"{ctx.job_name}-{ctx.task_index}.json").write_text(json.dumps(known))
 
 
-def square(args: Any, ctx: Any) -> None:
+def square(args: Any, ctx: Any, offset: int = 0) -> None:
     """The inference of the old examples: as many results as rows."""
     feed = ctx.get_data_feed(train_mode=False)
     while not feed.should_stop():
         batch = feed.next_batch(args["batch_size"])
         if batch:
-            results = [row * row for row in batch]
+            values = [row.asDict()["id"] if isinstance(row, tuple) else row for row in batch]
+            results = [value * value + offset for value in values]
             if args.get("wrong") == "few":
                 results.pop()
             if args.get("wrong") == "many":
@@ -79,7 +80,8 @@ def count_columns(args: Any, ctx: Any) -> None:
     for batch in ctx.get_data_feed().dataset(32, features="x", label="y"):
         rows += int(batch[0].shape[0])
         total += float(batch[1].numpy().sum())
-    (Path(args["folder"]) / f"{ctx.task_index}.txt").write_text(f"{rows} {total}")
+    folder = args["folder"] if isinstance(args, dict) else args.folder
+    (Path(folder) / f"{ctx.task_index}.txt").write_text(f"{rows} {total}")
 
 
 def note_roles(args: Any, ctx: Any) -> None:
@@ -118,3 +120,88 @@ def note_roles(args: Any, ctx: Any) -> None:
     with tf.summary.FileWriter(args["log_dir"] + f"/{ctx.executor_id}") as writer:
         summary = tf.Summary(value=[tf.Summary.Value(tag="total", simple_value=float(value))])
         writer.add_summary(summary, 1)
+
+
+def note_tensors(args: Any, ctx: Any) -> Any:
+    """An estimator's function; what it returns is nobody's business, and cannot be pickled."""
+    import threading
+
+    feed = ctx.get_data_feed(input_mapping={"b": "of_b", "a": "of_a"})
+    found: dict[str, list[Any]] = {"of_a": [], "of_b": []}
+    kinds = set()
+    while not feed.should_stop():
+        for tensor, values in feed.next_batch(args.batch_size).items():
+            found[tensor] += values
+            kinds |= {type(value).__name__ for value in values}
+    known = {**found, "kinds": sorted(kinds), "epochs": args.epochs, "own": args.own}
+    (Path(args.folder) / "tensors.json").write_text(json.dumps(known))
+    return threading.Lock()
+
+
+def leave(args: Any, ctx: Any) -> None:
+    """Ends like a script does."""
+    ctx.get_data_feed().next_batch(2)
+    sys.exit(args["code"])
+
+
+def linger(args: Any, ctx: Any) -> None:
+    import time
+
+    time.sleep(600)
+
+
+def take_only(args: Any, ctx: Any) -> None:
+    """Takes rows, answers half of them from another thread, and waits for more."""
+    import threading
+
+    feed = ctx.get_data_feed(train_mode=False)
+    while not feed.should_stop():
+        batch = feed.next_batch(10)
+        thread = threading.Thread(target=feed.batch_results, args=(batch[: len(batch) // 2],))
+        thread.start()
+        thread.join()
+
+
+def fit_own_rows(args: Any, ctx: Any) -> None:
+    """Datasets that are divided by hand. The weight becomes the sum of all rows by 8."""
+    import os
+
+    os.environ["TF_USE_LEGACY_KERAS"] = args["legacy"]
+    import tensorflow as tf
+
+    keras = tf.keras
+    off = tf.data.Options()
+    policy = tf.data.experimental.AutoShardPolicy.OFF
+    off.experimental_distribute.auto_shard_policy = policy
+    strategy = tf.distribute.MultiWorkerMirroredStrategy()
+    rows = tf.data.Dataset.range(64).map(lambda n: (tf.cast(n, tf.float32)[None], 0.0))
+    own = rows.shard(ctx.num_workers, ctx.executor_id).batch(8)
+    found = []
+    for dataset in (own, own.with_options(off)):
+        with strategy.scope():
+            layer = keras.layers.Dense(1, use_bias=False, kernel_initializer="zeros")
+            model = keras.Sequential([keras.Input((1,)), layer])
+            model.compile(keras.optimizers.SGD(0.5), lambda _, y: -y)
+        model.fit(dataset, epochs=2, verbose=0)
+        found.append(float(layer.kernel.numpy()[0, 0]))
+    (Path(args["folder"]) / f"{ctx.executor_id}.json").write_text(json.dumps(found))
+
+
+def save_with_keras_2(args: Any, ctx: Any) -> None:
+    """All workers take part in saving, and one folder is left."""
+    import os
+
+    os.environ["TF_USE_LEGACY_KERAS"] = "1"
+    import tensorflow as tf
+
+    from tensorflowonspark import compat
+
+    strategy = tf.distribute.MultiWorkerMirroredStrategy()
+    with strategy.scope():
+        layers = tf.keras.layers
+        model = tf.keras.Sequential(
+            [layers.Dense(3, input_shape=(2,)), layers.BatchNormalization(), layers.Dense(1)]
+        )
+        model.compile("sgd", "mse")
+    model.fit(tf.zeros((8, 2)), tf.zeros((8, 1)), verbose=0)
+    compat.export_saved_model(model, args["export_dir"], ctx.job_name == "chief")

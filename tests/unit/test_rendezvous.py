@@ -107,6 +107,18 @@ def port() -> Iterator[int]:
         yield int(holder.getsockname()[1])
 
 
+def test_a_port_may_be_named(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TENSORFLOW_PORT", str(port))
+    with reserve_port() as other:  # somebody has it
+        assert other.getsockname()[1] not in (0, port)
+        named = other.getsockname()[1]
+    monkeypatch.setenv("TENSORFLOW_PORT", str(named))
+    with reserve_port() as first, reserve_port() as second, socket.socket() as ours:
+        assert first.getsockname()[1] == named != second.getsockname()[1]
+        ours.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        ours.bind(("0.0.0.0", named))  # as TensorFlow does
+
+
 @pytest.mark.parametrize("address", ["", "127.0.0.1"])
 def test_nobody_else_can_take_a_reserved_port(port: int, address: str) -> None:
     with socket.socket() as other, pytest.raises(OSError, match="in use"):

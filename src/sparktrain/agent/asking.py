@@ -102,13 +102,15 @@ class AskTask:
         return pa.RecordBatch.from_arrays(arrays, names=[*rows.schema.names, *self.answers.names])
 
 
-def ask_rows(target: Target, rows: Iterator[Any]) -> Iterator[Any]:
+def ask_rows(
+    target: Target, rows: Iterator[Any], idle_timeout_s: float | None = None
+) -> Iterator[Any]:
     """For an RDD: one answer for each row, of any kind."""
     import pickle
 
     partition, _ = find_task()
     pieces = (piece for piece, _, _ in pickle_rows(rows))
-    for answer in converse(target, partition, (), PICKLED, pieces):
+    for answer in converse(target, partition, (), PICKLED, pieces, idle_timeout_s):
         for data in answer.column(0).to_pylist():
             # By the trainer of this cluster: nobody else listens at its door.
             yield from pickle.loads(data)
@@ -120,8 +122,13 @@ def converse(
     columns: tuple[Column, ...],
     schema: pa.Schema,
     pieces: Iterator[pa.RecordBatch],
+    idle_timeout_s: float | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Sends the rows in a thread, yields the answers as they come."""
+    """Sends the rows in a thread, yields the answers as they come.
+
+    Args:
+        idle_timeout_s: How long rows may wait there while none is taken and none is answered.
+    """
     pieces = _refusing(pieces)
     first = next(pieces, None)
     if first is None:
@@ -130,8 +137,9 @@ def converse(
     with lost_trainer(target, door.node):
         client, options = connect(door, target.token)
         with client:
-            command = pack({"columns": [column.to_dict() for column in columns]})
-            descriptor = fl.FlightDescriptor.for_command(command)
+            wishes: dict[str, Any] = {"columns": [column.to_dict() for column in columns]}
+            wishes["idle_timeout_s"] = idle_timeout_s
+            descriptor = fl.FlightDescriptor.for_command(pack(wishes))
             writer, reader = client.do_exchange(descriptor, options)
             errors: list[BaseException] = []
 

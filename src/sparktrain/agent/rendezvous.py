@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import json
+import os
 import platform
 import socket
 import sys
@@ -113,12 +115,25 @@ def reserve_port() -> socket.socket:
     SO_REUSEPORT on both sides (TF_GRPC_REUSE_PORT=1 in the trainer) lets TensorFlow bind the
     same port while we still hold it, so nobody else can take it in between. A socket that
     does not listen receives no connections.
+
+    TENSORFLOW_PORT names the port where a firewall lets only some through; if another node of
+    this host has it already, any other is taken.
     """
     holder = socket.socket(socket.AF_INET6 if _has_ipv6() else socket.AF_INET)
-    holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
     if holder.family == socket.AF_INET6:
         holder.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
-    holder.bind(("", 0))
+    wished = int(os.environ.get("TENSORFLOW_PORT") or 0)
+    # Before it may be shared, or two nodes of one host would both be given it; and if only old
+    # connections of an earlier run are in the way, in spite of them.
+    for in_spite in (0, 1) if wished else ():
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, in_spite)
+        with contextlib.suppress(OSError):
+            holder.bind(("", wished))
+            holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)
+            break
+    holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    if holder.getsockname()[1] == 0:
+        holder.bind(("", 0))
     return holder
 
 

@@ -31,8 +31,9 @@ class FedRow(tuple[Any, ...]):
     def __contains__(self, item: object) -> bool:
         return item in self.__fields__ if self.__fields__ else super().__contains__(item)
 
-    def asDict(self) -> dict[str, Any]:  # noqa: N802 (Spark's name)
-        return dict(zip(self.__fields__, self, strict=True))
+    def asDict(self, recursive: bool = False) -> dict[str, Any]:  # noqa: N802 (Spark's name)
+        values = map(_to_plain, self) if recursive else self
+        return dict(zip(self.__fields__, values, strict=True))
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (FedRow.make, (self.__fields__, tuple(self)))
@@ -42,3 +43,14 @@ class FedRow(tuple[Any, ...]):
             return f"<Row({', '.join(map(repr, self))})>"
         pairs = zip(self.__fields__, self, strict=True)
         return f"Row({', '.join(f'{name}={value!r}' for name, value in pairs)})"
+
+
+def _to_plain(value: Any) -> Any:
+    """Rows within a value as dicts."""
+    if isinstance(value, FedRow) and value.__fields__:
+        return value.asDict(recursive=True)
+    if isinstance(value, list):
+        return [_to_plain(one) for one in value]
+    if isinstance(value, dict):
+        return {key: _to_plain(one) for key, one in value.items()}
+    return value

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import io
 import os
 import re
 import secrets
@@ -10,6 +11,7 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import cloudpickle
@@ -290,7 +292,7 @@ def pickle_function(train_fn: Any, args: Any) -> bytes:
         )
     for what, value in (("function", train_fn), ("args", args)):
         try:
-            cloudpickle.dumps(value)
+            _dump(value)
         except Exception as error:
             name = getattr(value, "__qualname__", type(value).__qualname__)
             raise FunctionError(
@@ -300,7 +302,22 @@ def pickle_function(train_fn: Any, args: Any) -> bytes:
                 " made outside. Make such things inside the function, and pass plain values"
                 " with args=.",
             ) from error
-    return bytes(cloudpickle.dumps((train_fn, args)))
+    return _dump((train_fn, args))
+
+
+class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
+    """Puts the values of broadcast variables in their place: nodes do not have Spark's files."""
+
+    def reducer_override(self, obj: Any) -> Any:
+        if type(obj).__name__ == "Broadcast" and type(obj).__module__.startswith("pyspark."):
+            return SimpleNamespace, (), {"value": obj.value}
+        return super().reducer_override(obj)
+
+
+def _dump(value: Any) -> bytes:
+    stream = io.BytesIO()
+    _Pickler(stream).dump(value)
+    return stream.getvalue()
 
 
 def resolve_run_dir(run_dir: str | os.PathLike[str] | None, runs_dir: str, run_id: str) -> Path:

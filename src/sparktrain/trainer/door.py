@@ -97,7 +97,8 @@ class _Server(fl.FlightServerBase):  # type: ignore[misc]
         values = unpack(descriptor.command)
         columns = [Column.from_dict(column) for column in values["columns"]]
         try:
-            self._desk.serve(columns, (chunk.data for chunk in reader), writer)
+            limit = values.get("idle_timeout_s")
+            self._desk.serve(columns, (chunk.data for chunk in reader), writer, limit)
         except fl.FlightError:
             raise
         except Exception as error:

@@ -27,6 +27,10 @@ class ClosedError(Exception):
     """Nobody answers any more."""
 
 
+class IdleError(Exception):
+    """Rows wait, and for too long none was taken and none answered."""
+
+
 @dataclass(frozen=True)
 class Piece:
     """Some rows of one conversation."""
@@ -128,7 +132,11 @@ class Desk:
     # What asking tasks do.
 
     def serve(
-        self, columns: Sequence[Column], batches: Iterable[pa.RecordBatch], writer: Any
+        self,
+        columns: Sequence[Column],
+        batches: Iterable[pa.RecordBatch],
+        writer: Any,
+        idle_timeout_s: float | None = None,
     ) -> None:
         """Takes in the rows of a task and writes the answers; in a thread of the door."""
         conversation = Conversation(columns, self._changed)
@@ -142,7 +150,7 @@ class Desk:
         reader.start()
         try:
             has_begun = False
-            for batch in self._answers(conversation):
+            for batch in self._answers(conversation, idle_timeout_s):
                 if not has_begun:
                     writer.begin(batch.schema)
                     has_begun = True
@@ -167,7 +175,10 @@ class Desk:
             conversation.is_gone = True
             self._changed.notify_all()
 
-    def _answers(self, conversation: Conversation) -> Iterator[pa.RecordBatch]:
+    def _answers(
+        self, conversation: Conversation, idle_timeout_s: float | None
+    ) -> Iterator[pa.RecordBatch]:
+        limit = _IdleLimit(self, conversation, idle_timeout_s)
         while True:
             with self._changed:
                 while not conversation.answers:
@@ -177,9 +188,14 @@ class Desk:
                     if conversation.is_gone:
                         raise ClosedError("the task is gone")
                     self._check()
-                    self._changed.wait()
+                    self._changed.wait(limit.check())
                 batch = conversation.answers.popleft()
             yield batch
+
+    @property
+    def num_moves(self) -> int:
+        """Changes whenever the function takes or answers rows, of any conversation."""
+        return sum(one.num_taken + one.num_answered for one in self._open)
 
     def _check(self) -> None:
         if self._why_closed is not None:
@@ -216,6 +232,35 @@ class Desk:
         with self._changed:
             self._why_closed = self._why_closed or why
             self._changed.notify_all()
+
+
+class _IdleLimit:
+    """How long a conversation with rows here may wait without any row being taken or answered."""
+
+    def __init__(self, desk: Desk, conversation: Conversation, timeout_s: float | None) -> None:
+        self._desk = desk
+        self._conversation = conversation
+        self._timeout_s = timeout_s
+        self._seen: Any = None
+        self._moved = time.monotonic()
+
+    def check(self) -> float | None:
+        """How long to wait at most until the next look."""
+        if self._timeout_s is None:
+            return None
+        one, now = self._conversation, time.monotonic()
+        # Where rows are still to come and none are here, the function is not who is late.
+        seen = (self._desk.num_moves, one.has_all or one.has_rows)
+        if seen != self._seen or not seen[1]:
+            self._seen, self._moved = seen, now
+        left = self._moved + self._timeout_s - now
+        if left <= 0:
+            raise IdleError(
+                f"no row was taken and none answered for {self._timeout_s:g} s: {one.num_taken}"
+                f" were taken, {one.num_answered} of them answered. The function may be busy, or"
+                " answer too few of its rows"
+            )
+        return left
 
 
 def answer_piece(piece: Piece, values: Any) -> None:
