@@ -130,8 +130,12 @@ class TFCluster:
         return None
 
     def _feed(self, data: Any, epochs: int, feed_timeout: float, qname: str) -> None:
-        result = self.cluster.feed(data, epochs=epochs, name=qname, idle_timeout_s=feed_timeout)
-        if result.was_stopped:
+        # A worker that terminates its feed leaves the others theirs.
+        result = self.cluster.feed(
+            data, epochs=epochs, name=qname, idle_timeout_s=feed_timeout, stop_when="all"
+        )
+        # As of old, who waits for a stream hears of the first that has enough.
+        if result.was_stopped or self.cluster.has_enough:
             self.server.done = True
 
     def inference(self, dataRDD: Any, feed_timeout: float = 600, qname: str = "input") -> Any:

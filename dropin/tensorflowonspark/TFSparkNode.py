@@ -85,7 +85,8 @@ def run_node(ctx: Any) -> None:
     node_env.expand_classpath()
     node_env.choose_gpus(tf_args, ctx.role, ctx.index, ctx.cluster_spec)
     node_env.complete_tf_config(ctx.cluster_spec)
-    strategies.install()
+    # DataFeed.dataset() then gives steps without rows to a worker that has none.
+    strategies.install(lambda strategy: ctx.use_strategy(strategy, is_together=True))
     if isinstance(tf_args, list):
         sys.argv = tf_args
     node = TFNodeContext(

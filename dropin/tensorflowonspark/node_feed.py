@@ -163,7 +163,7 @@ class NodeFeed:
                 self._add(self._current, piece.pickled, piece.block, piece.columns)
                 return True
             # Who terminated its training may still answer until the cluster stops.
-            is_asked = not train_mode and desk._why_closed is None
+            is_asked = not train_mode and not desk.is_closed
             if inbox.has_ended(self._qname) and not is_asked:
                 return False
 

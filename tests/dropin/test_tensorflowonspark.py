@@ -105,6 +105,18 @@ def test_a_worker_that_fails_is_the_error(spark: Any) -> None:
     cluster.shutdown()
 
 
+def test_workers_go_on_when_one_terminates(spark: Any, tmp_path: Path) -> None:
+    sc = spark.sparkContext
+    args = {"folder": str(tmp_path)}
+    cluster = TFCluster.run(sc, tfos_cases.terminate_first, args, 2, 0, input_mode=SPARK)
+    cluster.train(sc.parallelize(range(1000), 8), num_epochs=1)
+    cluster.train(sc.parallelize(range(1000, 2000), 8), num_epochs=1)
+    assert cluster.server.done
+    cluster.shutdown()
+    rows = read(tmp_path)["worker-1"]["rows"]
+    assert set(rows) & set(range(1000, 2000))  # of a feed that began behind the end of the other
+
+
 def test_rows_that_nobody_answers(spark: Any) -> None:
     sc = spark.sparkContext
     cluster = TFCluster.run(sc, tfos_cases.take_only, {}, 1, 0, input_mode=SPARK)
@@ -147,6 +159,24 @@ def test_a_dataframe_goes_straight_into_tf_data(spark: Any, tmp_path: Path) -> N
     cluster.train(frame, num_epochs=1)
     cluster.shutdown()
     assert (tmp_path / "0.txt").read_text() == f"500 {float(sum(range(500)))}"
+
+
+def test_workers_that_train_together_may_get_uneven_rows(spark: Any, tmp_path: Path) -> None:
+    frame = spark.range(0, 501, 1, 3).selectExpr(
+        "array(cast(id % 5 as float) / 5, 1.0f) as x", "cast(id as float) as y"
+    )
+    cluster = TFCluster.run(
+        spark.sparkContext,
+        tfos_cases.fit_dataset,
+        {"folder": str(tmp_path)},
+        2,
+        0,
+        input_mode=SPARK,
+        master_node="chief",
+    )
+    cluster.train(frame, num_epochs=2)
+    cluster.shutdown()
+    assert read(tmp_path) == {"chief-0": 2.0 * sum(range(501)), "worker-0": 2.0 * sum(range(501))}
 
 
 def test_what_the_old_library_refused(spark: Any) -> None:

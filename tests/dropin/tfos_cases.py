@@ -60,6 +60,14 @@ def terminate(args: Any, ctx: Any) -> None:
     assert feed.should_stop()
 
 
+def terminate_first(args: Any, ctx: Any) -> None:
+    """One of the workers has enough; the others go on."""
+    if ctx.executor_id == 0:
+        terminate(args, ctx)
+    else:
+        note(args, ctx)
+
+
 def late_failure(args: Any, ctx: Any) -> None:
     """Fails behind the end of its feed, where the old library did not look."""
     feed = ctx.get_data_feed()
@@ -205,3 +213,28 @@ def save_with_keras_2(args: Any, ctx: Any) -> None:
         model.compile("sgd", "mse")
     model.fit(tf.zeros((8, 2)), tf.zeros((8, 1)), verbose=0)
     compat.export_saved_model(model, args["export_dir"], ctx.job_name == "chief")
+
+
+def fit_dataset(args: Any, ctx: Any) -> None:
+    """DataFeed.dataset under the program's own strategy: rows come to the workers unevenly."""
+    import tensorflow as tf
+
+    strategy = tf.distribute.experimental.MultiWorkerMirroredStrategy()
+    options = {
+        "synchronization": tf.VariableSynchronization.ON_READ,
+        "aggregation": tf.VariableAggregation.SUM,
+        "trainable": False,
+    }
+    with strategy.scope():
+        total = tf.Variable(0.0, dtype=tf.float64, **options)
+
+        class Summing(tf.keras.Sequential):  # type: ignore[misc]
+            def train_step(self, data: Any) -> Any:
+                total.assign_add(tf.reduce_sum(tf.cast(data[1], tf.float64)))
+                return super().train_step(data)
+
+        model = Summing([tf.keras.Input((2,)), tf.keras.layers.Dense(1)])
+        model.compile(optimizer="sgd", loss="mse")
+    model.fit(ctx.get_data_feed().dataset(32, features="x", label="y"), verbose=0)
+    value = float(total.read_value())
+    (Path(args["folder"]) / f"{ctx.job_name}-{ctx.task_index}.json").write_text(json.dumps(value))

@@ -122,7 +122,7 @@ def test_a_task_that_fails_ends_its_call(scene: Scene, monkeypatch: pytest.Monke
 
     with pytest.raises(ZeroDivisionError):
         list(make_task(scene, monkeypatch)(fail()))
-    assert scene.inbox.load[0] == 0
+    assert scene.inbox.load[1] == 0
     # The next attempt goes on behind what came.
     (told,) = make_task(scene, monkeypatch, attempt=2)(make_batches([1, 2, 3]))
     assert told.to_pylist()[0]["rows"] == 3

@@ -130,9 +130,9 @@ def test_feeds_wait_for_room() -> None:
     thread = threading.Thread(target=lambda: (inbox.put(ticket, make_item(size=5)), done.set()))
     thread.start()
     assert not done.wait(0.1)
-    assert inbox.load == (1, 50, 0)
+    assert inbox.load == (0, 1, 50, 0)
     inbox.take("train")
-    assert inbox.load[2] == 1
+    assert inbox.load[3] == 1
     assert done.wait(5)
     thread.join(5)
 
@@ -157,6 +157,7 @@ def test_nobody_waits_behind_the_end(who: str) -> None:
     thread.join(5)
     assert found == ([False] if who == "feeder" else [None])
     assert inbox.open(Ticket("f", 1, 2, "train"), X) is None
+    assert inbox.load[0] == 1  # others are asked first
 
 
 def test_a_partition_goes_where_it_first_went() -> None:

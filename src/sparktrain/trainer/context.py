@@ -103,9 +103,18 @@ class Context:
         if message is not None:
             warnings.warn(message, stacklevel=2)
 
-    def use_strategy(self, strategy: Any) -> None:
-        """A strategy that was made elsewhere."""
+    def use_strategy(self, strategy: Any, is_together: bool = False) -> None:
+        """A strategy that was made elsewhere.
+
+        Args:
+            is_together: Whether it has workers take their steps together, as our own does.
+        """
         self._strategy = strategy
+        if is_together:
+            self._distributed = True
+            self.meter.clock = strategy.clock
+            if self.stream is not None:
+                self.stream.is_together = True
 
     @property
     def strategy(self) -> Any:

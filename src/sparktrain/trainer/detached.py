@@ -233,4 +233,7 @@ def call_detached(
             # Before the doors close: tasks must not take it for an early stop.
             stream.inbox.fail()
             raise
+        # Whoever still comes is told that nothing is wanted, as long as this process is there.
+        stream.close("the function has ended")
+        link.call_at_exit(stack.pop_all().close)
         return value

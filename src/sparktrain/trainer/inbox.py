@@ -150,11 +150,14 @@ class Inbox:
             self._num_feeding -= 1
 
     @property
-    def load(self) -> tuple[int, int, int]:
-        """How busy this trainer is: tasks that feed it, bytes that wait, rows in hand."""
+    def load(self) -> tuple[int, int, int, int]:
+        """How busy this trainer is: one that wants no rows, tasks that feed, bytes that wait,
+        and rows in hand.
+        """
         with self._changed:
             in_hand = sum(item.num_rows for item in self._held.values())
-            return self._num_feeding, sum(self._waiting.values()), in_hand
+            waiting = sum(self._waiting.values())
+            return int(self._is_closed), self._num_feeding, waiting, in_hand
 
     def _check(self) -> None:
         if self._has_failed:

@@ -27,6 +27,7 @@ class AgentLink:
         self._socket = socket.socket(fileno=descriptor)
         self._sending = threading.Lock()
         self._exit = threading.Event()
+        self._at_exit: list[Callable[[], None]] = []
         #: Set when the driver asks the function to come to its end.
         self.stop = threading.Event()
 
@@ -65,6 +66,12 @@ class AgentLink:
     def wait_for_exit(self) -> None:
         """Waits until the agent says that all nodes are done."""
         self._exit.wait()
+        for close in self._at_exit:
+            close()
+
+    def call_at_exit(self, close: Callable[[], None]) -> None:
+        """What the function's end leaves open."""
+        self._at_exit.append(close)
 
     def _watch(self, on_feed: Callable[[dict[str, Any]], None]) -> None:
         try:

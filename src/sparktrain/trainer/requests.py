@@ -227,6 +227,10 @@ class Desk:
                 self._changed.wait()
             return conversation.take(limit)
 
+    @property
+    def is_closed(self) -> bool:
+        return self._why_closed is not None
+
     def close(self, why: str) -> None:
         """Nobody answers any more: those who wait are told why."""
         with self._changed:
