@@ -28,13 +28,14 @@ check: $(READY)  ## lint, types, layers
 test: $(READY) check  ## all tests but the slow ones
 	$(BIN)/pytest -m "not slow" -n 2 --dist loadfile --durations=25
 
-test-slow: $(READY)  ## the slow tests: other versions of Keras, and what takes long
+test-slow: $(READY)  ## the slow tests: other versions of Keras, fifty clusters in a row, and what takes long
 	$(BIN)/pytest -m slow
 
 bench: $(READY)  ## the benchmarks, printed as ratios
 	$(BIN)/python bench/startup.py
 	$(BIN)/python bench/feed.py
 	$(BIN)/python bench/tfrecord.py
+	$(BIN)/python bench/cluster.py
 
 fuzz: $(READY)  ## ten minutes of damaged TFRecord files
 	$(BIN)/pip install --quiet atheris

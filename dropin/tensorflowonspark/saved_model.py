@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,13 +40,12 @@ class ModelTask:
                 continue
             if function is None:
                 function = self._load()
-            for start in range(0, batch.num_rows, self.batch_size):
-                result = self._call(function, batch.slice(start, self.batch_size))
-                if self.answers is None:
-                    schema = result.schema.serialize().to_pybytes()
-                    yield pa.RecordBatch.from_pydict({"schema": [schema]})
-                    return
-                yield result.cast(self.answers)
+            result = self._call(function, batch)
+            if self.answers is None:
+                schema = result.schema.serialize().to_pybytes()
+                yield pa.RecordBatch.from_pydict({"schema": [schema]})
+                return
+            yield result.cast(self.answers)
 
     def _load(self) -> Any:
         import tensorflow as tf
@@ -62,33 +61,48 @@ class ModelTask:
         return _loaded[key][1]
 
     def _call(self, function: Any, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """All of Spark's batch, in calls of batch_size rows."""
+        inputs = self._make_inputs(function, batch)
+        pieces: dict[str, list[pa.Array]] = {column: [] for column in self.outputs.values()}
+        for start in range(0, batch.num_rows, self.batch_size):
+            stop = min(start + self.batch_size, batch.num_rows)
+            found = function(**{name: make(start, stop) for name, make in inputs.items()})
+            for tensor, column in self.outputs.items():
+                name = _find(tensor, found, len(self.outputs), "output")
+                array = to_arrow(found[name].numpy(), column)
+                if len(array) != stop - start:
+                    raise ValueError(
+                        f"the model gave {len(array)} rows as {tensor!r} for {stop - start}"
+                    )
+                pieces[column].append(array)
+        arrays = [pa.concat_arrays(some) for some in pieces.values()]
+        return pa.RecordBatch.from_arrays(arrays, names=list(pieces))
+
+    def _make_inputs(
+        self, function: Any, batch: pa.RecordBatch
+    ) -> dict[str, Callable[[int, int], Any]]:
+        """For each input how to make the tensor of some rows: columns are converted once."""
         import tensorflow as tf
 
         specs = function.structured_input_signature[1]
-        tensors = {}
+        found: dict[str, Callable[[int, int], Any]] = {}
         for column, tensor in self.inputs.items():
             name = _find(tensor, specs, len(self.inputs), "input")
             spec = specs[name]
             shape = None if spec.shape.rank is None else spec.shape.as_list()
             values = to_values(batch.column(column), column, shape)
-            tensors[name] = tf.constant(values, dtype=spec.dtype)
-        missing = sorted(set(specs) - set(tensors))
+
+            def make(start: int, stop: int, values: Any = values, dtype: Any = spec.dtype) -> Any:
+                return tf.constant(values[start:stop], dtype=dtype)
+
+            found[name] = make
+        missing = sorted(set(specs) - set(found))
         if missing:
             raise KeyError(
                 f"no column is mapped to the inputs {', '.join(missing)} of the model; it has:"
                 f" {', '.join(specs)}"
             )
-        found = function(**tensors)
-        arrays = {}
-        for tensor, column in self.outputs.items():
-            name = _find(tensor, found, len(self.outputs), "output")
-            array = to_arrow(found[name].numpy(), column)
-            if len(array) != batch.num_rows:
-                raise ValueError(
-                    f"the model gave {len(array)} rows as {tensor!r} for {batch.num_rows}"
-                )
-            arrays[column] = array
-        return pa.RecordBatch.from_arrays(list(arrays.values()), names=list(arrays))
+        return found
 
 
 def _find(tensor: str, known: Mapping[str, Any], num_wished: int, what: str) -> str:

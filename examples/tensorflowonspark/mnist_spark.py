@@ -12,7 +12,7 @@ from pyspark import SparkConf, SparkContext
 
 from tensorflowonspark import TFCluster
 
-FASHION = Path("/usr/share/datasets/fashion-mnist")
+FASHION = "/usr/share/datasets/fashion-mnist"
 
 
 def main_fun(args, ctx):
@@ -59,13 +59,13 @@ def main_fun(args, ctx):
     feed.terminate()
 
 
-def load(limit):
+def load(limit, folder):
     """Images of the real thing as rows of (pixels, label)."""
-    if FASHION.exists():
+    if Path(folder).exists():
         import numpy as np
 
-        images = gzip.open(FASHION / "train-images-idx3-ubyte.gz").read()[16:]
-        labels = gzip.open(FASHION / "train-labels-idx1-ubyte.gz").read()[8:]
+        images = gzip.open(Path(folder) / "train-images-idx3-ubyte.gz").read()[16:]
+        labels = gzip.open(Path(folder) / "train-labels-idx1-ubyte.gz").read()[8:]
         pixels = np.frombuffer(images, np.uint8).reshape(-1, 784)[:limit]
         return [(row.tolist(), label) for row, label in zip(pixels, labels)]
     from sklearn.datasets import load_digits
@@ -81,12 +81,14 @@ if __name__ == "__main__":
     parser.add_argument("--cluster_size", type=int, default=2)
     parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--export_dir", default="mnist_export")
+    parser.add_argument("--images", default=FASHION)
     parser.add_argument("--limit", type=int, default=10_000)
     args = parser.parse_args()
 
     sc = SparkContext(conf=SparkConf().setAppName("mnist_spark"))
-    rows = load(args.limit)
+    rows = load(args.limit, args.images)
     args.num_rows, args.pixels = len(rows), len(rows[0][0])
+    print(args.num_rows, "images of", args.pixels, "pixels")
     images = sc.parallelize(rows, args.cluster_size * 2)
     cluster = TFCluster.run(
         sc,

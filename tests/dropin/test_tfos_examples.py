@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import subprocess
@@ -20,6 +21,23 @@ PROGRAMS = {
 }
 
 
+@pytest.fixture(scope="session")
+def fashion_mnist(tmp_path_factory: pytest.TempPathFactory) -> str | None:
+    """The folder of Fashion-MNIST's images: Debian's package, installed or unpacked here."""
+    if (installed := Path("/usr/share/datasets/fashion-mnist")).exists():
+        return str(installed)
+    folder = tmp_path_factory.mktemp("fashion")
+    package = ["apt-get", "download", "-q", "dataset-fashion-mnist"]
+    for command in (package, ["apt-get", "update", "-q"], package):
+        with contextlib.suppress(OSError, subprocess.SubprocessError):
+            subprocess.run(command, cwd=folder, timeout=120, check=True, capture_output=True)
+        if found := list(folder.glob("*.deb")):
+            subprocess.run(["dpkg-deb", "-x", str(found[0]), str(folder)], check=True)
+            return str(folder / "usr/share/datasets/fashion-mnist")
+    print("no package dataset-fashion-mnist to be had: the program trains on handwritten digits")
+    return None
+
+
 def test_all_programs_are_run() -> None:
     assert {path.name for path in FOLDER.glob("*.py")} == set(PROGRAMS)
 
@@ -28,8 +46,10 @@ def test_all_programs_are_run() -> None:
     "name",
     ["mnist_spark.py", *(pytest.param(p, marks=pytest.mark.slow) for p in list(PROGRAMS)[1:])],
 )
-def test_program(name: str, tmp_path: Path) -> None:
+def test_program(name: str, tmp_path: Path, fashion_mnist: str | None) -> None:
     arguments, pattern = PROGRAMS[name]
+    if name == "mnist_spark.py" and fashion_mnist is not None:
+        arguments = [*arguments, "--images", fashion_mnist]
     # As spark-submit with --master would have it; sparktrain's own folder is not on the path.
     submit = "--master local-cluster[2,1,1024] --conf spark.ui.enabled=false pyspark-shell"
     env = {**os.environ, "PYSPARK_SUBMIT_ARGS": submit, "PYSPARK_PYTHON": sys.executable}
@@ -46,6 +66,8 @@ def test_program(name: str, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout[-4000:]
     found = re.findall(pattern, done.stdout)
     assert found, done.stdout[-4000:]
+    if name == "mnist_spark.py" and fashion_mnist is not None:
+        assert "784 pixels" in done.stdout
     if "accuracy" in pattern:
         assert float(found[-1]) > 0.6
         assert [path for path in tmp_path.glob("*export") if (path / "saved_model.pb").exists()]
