@@ -124,10 +124,13 @@ class TFCluster:
             dataRDD.foreachRDD(lambda rdd: self._feed(rdd, 1, feed_timeout, qname))
             return None
         if getattr(dataRDD, "isStreaming", False):
-            self._streams.append(self.cluster.feed(dataRDD, name=qname, trigger=trigger))
+            self._streams.append(self._feed_stream(dataRDD, feed_timeout, qname, trigger))
             return self._streams[-1]
         self._feed(dataRDD, num_epochs or DEFAULT_EPOCHS, feed_timeout, qname)
         return None
+
+    def _feed_stream(self, data: Any, feed_timeout: float, qname: str, trigger: Any) -> Any:
+        return self.cluster.feed(data, name=qname, trigger=trigger, idle_timeout_s=feed_timeout)
 
     def _feed(self, data: Any, epochs: int, feed_timeout: float, qname: str) -> None:
         # A worker that terminates its feed leaves the others theirs.

@@ -44,6 +44,10 @@ class ModelTask:
             if self.answers is None:
                 schema = result.schema.serialize().to_pybytes()
                 yield pa.RecordBatch.from_pydict({"schema": [schema]})
+                # To the end: Spark gives up a worker that leaves rows unread, and with it the
+                # model that the next job would find there.
+                for _ in batches:
+                    pass
                 return
             yield result.cast(self.answers)
 

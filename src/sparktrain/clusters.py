@@ -67,7 +67,8 @@ class Cluster:
                 a streaming DataFrame, which is fed in the background until it ends.
             epochs: How often all rows are fed. Defaults to 1.
             name: The table, as ctx.dataset() calls it. Defaults to "train".
-            timeout_s: How long it may take. Defaults to None, no limit.
+            timeout_s: How long it may take; a stream: each of its batches. Defaults to None, no
+                limit.
             idle_timeout_s: How long rows may wait without any being taken. Defaults to None, no
                 limit.
             stop_when: "any": the feed ends when any function wants no more rows. "all": when all
@@ -94,12 +95,17 @@ class Cluster:
                 problem=f"feed() got name={name!r}, behind end_feed({name!r}).",
                 advice="Feed before it, or under another name.",
             )
+        terms = Terms(timeout_s, idle_timeout_s, stop_when == "all")
         if getattr(getattr(data, "frame", data), "isStreaming", False):
+            if epochs != 1:
+                raise ConfigError(
+                    problem=f"feed() got a stream and epochs={epochs}.",
+                    advice="A stream is fed once. Feed its rows as a DataFrame for more epochs.",
+                )
             wished = data if isinstance(data, Table) else table(data)
-            stream = StreamFeed(self._group, self._feeds, wished, name, checkpoint, trigger)
+            stream = StreamFeed(self._group, self._feeds, wished, name, checkpoint, trigger, terms)
             self._streams.append(stream)
             return stream
-        terms = Terms(timeout_s, idle_timeout_s, stop_when == "all")
         return self._feeds.feed(data, epochs, name, terms)
 
     def end_feed(self, name: str = "train") -> None:

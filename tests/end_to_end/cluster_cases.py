@@ -117,7 +117,8 @@ def fit(ctx: Any) -> None:
         model = Counting([keras.Input((2,)), keras.layers.Dense(1)])
         model.compile(optimizer=keras.optimizers.SGD(0.001), loss="mse")
     dataset = ctx.dataset(batch_size=ctx.args["batch_size"], features="x", label="y")
-    model.fit(dataset, verbose=0)
+    callbacks = ctx.callbacks() if ctx.args.get("callbacks") else []
+    model.fit(dataset, verbose=0, callbacks=callbacks)
     ctx.report(
         rows=int(counter.numpy() if hasattr(counter, "numpy") else counter.read_value()),
         total=float(total.read_value()),

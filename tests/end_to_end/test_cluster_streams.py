@@ -144,6 +144,29 @@ def test_checkpoints_move_with_the_offsets(spark: Any, tmp_path: Path, how: str)
         assert int((run_dir / "total-0").read_text()) == expected
 
 
+def test_workers_that_train_together_save_between_batches(spark: Any, tmp_path: Path) -> None:
+    """Uneven rows of each batch, which fill no batch of fit's; a checkpoint for each."""
+    source, run_dir = tmp_path / "source", tmp_path / "run"
+    for first in (0, 50, 101):
+        write(spark, source, first, first + 45)
+    stream = spark.readStream.schema("id long, x float, y float").option("maxFilesPerTrigger", 1)
+    stream = stream.parquet(str(source)).selectExpr("array(x, 1.0f) as x", "y + 1 as y")
+    with st.cluster(
+        cluster_cases.fit,
+        num_workers=2,
+        spark=spark,
+        run_dir=run_dir,
+        args={"batch_size": 32, "callbacks": True},
+        progress=False,
+    ) as cluster:
+        feed = cluster.feed(stream, idle_timeout_s=60)
+        feed.query.processAllAvailable()
+        assert (run_dir / "checkpoints" / "fit-1" / "latest.json").exists()
+        with pytest.raises(st.ConfigError, match="a stream and epochs=2"):
+            cluster.feed(stream, epochs=2)
+    assert cluster.metrics[-1]["rows"] == cluster.metrics[-1]["total"] == 3 * 45
+
+
 def test_empty_batches_and_declared_shapes(spark: Any, tmp_path: Path) -> None:
     source = tmp_path / "source"
     write(spark, source, 0, 10)

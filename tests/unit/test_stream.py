@@ -163,7 +163,7 @@ def test_rows_are_mixed_also_where_a_worker_must_catch_up() -> None:
 def test_a_flush_waits_for_the_steps_of_all_rows() -> None:
     told: list[dict[str, Any]] = []
     table, inbox = make_table()
-    saves = Saves(told.append, inbox.wake)
+    saves = Saves(told.append, inbox)
     saves.add("train", table)
     saved: list[int] = []
     saves.begin_fit(lambda: saved.append(1))
@@ -180,22 +180,116 @@ def test_a_flush_waits_for_the_steps_of_all_rows() -> None:
     wait_until(lambda: len(told) == 2)
     assert {frame["kind"] for frame in told} == {"flushed", "saved"} and saved == [1]
     saves.end_fit()
-    put(inbox, 9)
-    saves.flush("g", "train")  # nobody can save: nothing is waited for
-    wait_until(lambda: told[2:] == [{"kind": "flushed", "feed": "g"}])
     inbox.finish()
+    thread.join(5)
+
+
+def test_rows_that_came_before_the_fit_wait_for_its_steps() -> None:
+    """Keras looks at a batch before fit begins: that is no step."""
+    told: list[dict[str, Any]] = []
+    table, inbox = make_table()
+    saves = Saves(told.append, inbox)
+    saves.add("train", table)
+    saves.flush("e", "train")  # nobody will save: nothing is waited for
+    wait_until(lambda: len(told) == 1)
+    saves.expect_fit()
+    put(inbox, 1)
+    looked: list[list[int]] = []
+
+    def _symbolic_build() -> None:  # as Keras calls it
+        looked.append(numbers_of(next(table.batches(2, False))))
+
+    thread = threading.Thread(target=_symbolic_build)
+    thread.start()
+    wait_until(lambda: table._rows_in == 1)
+    saves.flush("f", "train")
+    thread.join(5)
+    assert looked == [[1]]  # although it does not fill a batch
+    time.sleep(0.1)
+    assert len(told) == 1
+    saves.begin_fit(lambda: None)
+    found, reading = read_in_thread(table.batches(2, False))
+    wait_until(lambda: found == [[1]])
+    assert len(told) == 1
+    saves.steps_done(1)
+    wait_until(lambda: told[1:] == [{"kind": "flushed", "feed": "f"}])
+    inbox.finish()
+    reading.join(5)
+
+
+def test_a_checkpoint_that_cannot_be_written_is_the_error() -> None:
+    told: list[dict[str, Any]] = []
+    table, inbox = make_table()
+    saves = Saves(told.append, inbox)
+    saves.add("train", table)
+
+    def fail() -> None:
+        raise OSError("no space left")
+
+    saves.begin_fit(fail)
+    saves.save("f")
+    wait_until(lambda: inbox.is_closed)
+    assert told == []
+    with pytest.raises(OSError, match="no space left"):
+        saves.check()
+
+
+def test_an_iteration_that_ends_within_a_batch_gives_the_rest_again() -> None:
+    table, inbox = make_table(parts=2)
+    table.set_phase("train")
+    put(inbox, 1, 2, 3, 4, 5, 6, 7)
+    inbox.finish()
+    first = table.batches(4, False)
+    assert numbers_of(next(first)) == [1, 2, 3, 4]  # two steps
+    table.steps_done(1)
+    assert [numbers_of(b) for b in table.batches(4, False)] == [[3, 4, 5, 6], [7]]
+
+
+def test_an_old_iteration_leaves_rows_to_the_new_one() -> None:
+    table, inbox = make_table()
+    old, old_thread = read_in_thread(table.batches(2, False))
+    time.sleep(0.05)
+    new, new_thread = read_in_thread(table.batches(2, False))
+    old_thread.join(5)
+    assert not old_thread.is_alive() and old == []  # it does not wait for rows any more
+    put(inbox, 1, 2, 3)
+    wait_until(lambda: new == [[1, 2]])
+    inbox.finish()
+    new_thread.join(5)
+    assert new == [[1, 2], [3]]
+
+
+def test_a_fit_that_ends_does_not_keep_a_save_waiting() -> None:
+    table, inbox = make_table()
+    table.set_phase("train")
+    put(inbox, 1, 2)
+    assert numbers_of(next(table.batches(2, False))) == [1, 2]
+    done = threading.Event()
+
+    def save() -> None:
+        with table.paused():
+            done.set()
+
+    thread = threading.Thread(target=save)
+    thread.start()
+    assert not done.wait(0.2)  # its step runs
+    table.set_phase("")
+    assert done.wait(5)
     thread.join(5)
 
 
 def test_no_step_is_given_out_while_a_checkpoint_is_written() -> None:
     table, inbox = make_table()
     table.set_phase("train")
-    put(inbox, 1, 2)
+    put(inbox, 1, 2, 3, 4)
+    found, thread = read_in_thread(table.batches(2, False))
+    wait_until(lambda: found == [[1, 2], [3, 4]])
+    table.steps_done(2)
     with table.paused():
-        found, thread = read_in_thread(table.batches(2, False))
+        put(inbox, 5, 6)
         time.sleep(0.1)
-        assert found == []
-    wait_until(lambda: found == [[1, 2]])
+        assert len(found) == 2
+    wait_until(lambda: found[2:] == [[5, 6]])
     inbox.finish()
     thread.join(5)
 
@@ -203,7 +297,7 @@ def test_no_step_is_given_out_while_a_checkpoint_is_written() -> None:
 def test_a_table_of_tests_needs_no_steps() -> None:
     told: list[dict[str, Any]] = []
     table, inbox = make_table()
-    saves = Saves(told.append, inbox.wake)
+    saves = Saves(told.append, inbox)
     saves.add("train", table)
     saves.begin_fit(lambda: None)
     saves.test(True)

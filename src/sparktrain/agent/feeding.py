@@ -187,11 +187,14 @@ def call(target: Target, door: Door, action: str, body: dict[str, Any]) -> dict[
 
 
 def is_waiting(target: Target, door: Door) -> bool:
-    """Whether a trainer has rows that its function has not taken, or is not done with."""
+    """Whether a trainer has rows that its function has not taken, or is not done with.
+
+    False also where it cannot be asked.
+    """
     with contextlib.suppress(fl.FlightError, pa.ArrowException, StopIteration, OSError):
         _, _, waiting, in_hand = call(target, door, "load", {})["load"]
         return bool(waiting or in_hand)
-    return True
+    return False
 
 
 @contextlib.contextmanager

@@ -41,6 +41,8 @@ class Watch:
         self._terms = terms
         self._started = self._moved = time.monotonic()
         self._taken = 0
+        #: Whether all rows were brought: then it is the functions that are waited for.
+        self.is_brought = False
 
     @property
     def needs_all(self) -> bool:
@@ -70,7 +72,8 @@ class Watch:
             self._taken, self._moved = taken, now
         if limit_s is None or now - self._moved <= limit_s:
             return
-        if not any(is_waiting(self._group.target, door) for door in self._group.target.doors):
+        target = self._group.target
+        if not self.is_brought and not any(is_waiting(target, door) for door in target.doors):
             self._moved = now  # Spark still computes them: there is nothing to be taken
             return
         raise self._make_error(f"No row was taken for {limit_s:g} s")

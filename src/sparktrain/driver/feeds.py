@@ -107,6 +107,7 @@ class Feeds:
             if came is None:
                 return True
             brought[one] = came
+        watch.is_brought = True
         return any(self._wait_until_taken(one, came, watch) for one, came in brought.items())
 
     def feed_batch(self, wished: Table, name: str, query: str, batch: int, terms: Terms) -> bool:
@@ -126,6 +127,7 @@ class Feeds:
         feed = f"{query}-{batch}"
         watch = Watch(self._group, terms)
         came = self._bring(run, feed, watch)
+        watch.is_brought = True
         if came is None or self._wait_until_taken(feed, came, watch):
             return True
         if self._save(feed, name, watch):
@@ -244,7 +246,7 @@ class Feeds:
             if watch.is_over():
                 return True
             group.hub.wait(TICK_S)
-        return False
+        return watch.is_over()
 
 
 def _is_rdd(data: Any) -> bool:

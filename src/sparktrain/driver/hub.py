@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -102,8 +103,10 @@ class Hub(Monitor):
 
     def send(self, message: Message, node: str | None = None) -> None:
         """To one node or to all."""
-        if self._server is not None:
-            self._server.send(message, self.snapshot.attempt, node)
+        server = self._server
+        if server is not None:
+            with contextlib.suppress(RuntimeError):  # its loop was closed a moment ago
+                server.send(message, self.snapshot.attempt, node)
 
     def beat(self) -> None:
         """Tells all nodes that the driver is there; cuts off those that never answer."""

@@ -71,6 +71,7 @@ class Monitor:
 
     def __exit__(self, *exc: object) -> None:
         self._stack.close()
+        self._server = None  # whoever comes late, from another thread, has nobody to tell
 
     @property
     def snapshot(self) -> state.Snapshot:

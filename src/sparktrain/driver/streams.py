@@ -38,6 +38,7 @@ class StreamFeed:
         name: str,
         checkpoint: str | os.PathLike[str] | None,
         trigger: Mapping[str, Any] | None,
+        terms: Terms,
     ) -> None:
         if is_connect(group.spark):
             raise ConfigError(
@@ -49,6 +50,7 @@ class StreamFeed:
         self._feeds = feeds
         self._table = table
         self._name = name
+        self._terms = terms
         self._is_stopping = threading.Event()
         #: Stands for the query where Spark does not tell which one calls.
         self._own_id = secrets.token_hex(8)
@@ -63,7 +65,7 @@ class StreamFeed:
 
     def _feed_batch(self, frame: Any, batch: int) -> None:
         table = dataclasses.replace(self._table, frame=frame)
-        terms = Terms(is_stopped=self._is_stopping.is_set)
+        terms = dataclasses.replace(self._terms, is_stopped=self._is_stopping.is_set)
         query = self._find_query(frame)
         if self._feeds.feed_batch(table, self._name, query, batch, terms):
             self.was_stopped = True

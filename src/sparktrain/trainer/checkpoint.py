@@ -49,11 +49,15 @@ def make_checkpoint_callback(keras: Any, context: Context, fit: int, save_freq: 
             self._steps = 0
             self._lock = threading.Lock()
             self._saves = context.stream.saves if context.stream is not None else None
+            if self._saves is not None:
+                self._saves.expect_fit()
 
         def on_train_begin(self, logs: Any = None) -> None:
-            if self._saves is not None and self.model.steps_per_execution == 1:
-                self._saves.begin_fit(self._save)
             self._restore()
+            if self._saves is not None:
+                # Several steps at once cannot be counted, nor interrupted.
+                is_counted = self.model.steps_per_execution == 1
+                self._saves.begin_fit(self._save if is_counted else None)
 
         def _restore(self) -> None:
             latest = read_latest(self._folder)
@@ -78,6 +82,7 @@ def make_checkpoint_callback(keras: Any, context: Context, fit: int, save_freq: 
             self._steps += 1
             if self._saves is not None:
                 self._saves.steps_done(1)
+                self._saves.check()
             if is_steps and self._steps % save_freq == 0:
                 self._save()
 

@@ -42,7 +42,7 @@ class Stream:
         self.is_together = is_together
         self.inbox = Inbox(self._on_taken)
         self.desk = Desk()
-        self.saves = Saves(tell, self.inbox.wake)
+        self.saves = Saves(tell, self.inbox)
         self._tables: dict[str, StreamTable] = {}
         self._errors: list[BaseException] = []
         self._threads: list[threading.Thread] = []
@@ -223,6 +223,7 @@ def call_detached(
         train_fn, context.args = cloudpickle.loads(function)
         try:
             value = train_fn(context)
+            stream.saves.check()
             # Rows may still come for what answers in the background.
             stream.inbox.close()
             link.send({"kind": "enough"})

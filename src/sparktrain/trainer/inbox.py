@@ -173,21 +173,30 @@ class Inbox:
             return self._columns.get(table)
 
     def take(
-        self, table: str, until: Callable[[], bool] = lambda: False, timeout_s: float | None = None
+        self,
+        table: str,
+        until: Callable[[], bool] = lambda: False,
+        timeout_s: float | None = None,
+        is_gone: Callable[[], bool] = lambda: False,
     ) -> Item | None:
-        """The next rows; None at the end of the table, when until() holds, or after a while."""
+        """The next rows; None at the end of the table, or after a while.
+
+        Args:
+            until: None also when there are no rows and this holds.
+            is_gone: None also when this holds, whether there are rows or not.
+        """
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         with self._changed:
             self._settle(table)
             items = self._items.setdefault(table, deque())
             while not items:
-                if self._is_closed or self._has_end(table) or until():
+                if self._is_closed or self._has_end(table) or until() or is_gone():
                     return None
                 left = None if deadline is None else deadline - time.monotonic()
                 if left is not None and left <= 0:
                     return None
                 self._changed.wait(left)
-            if self._is_closed:
+            if self._is_closed or is_gone():
                 return None
             item = self._held[table] = items.popleft()
             self._waiting[table] -= item.size
@@ -247,6 +256,7 @@ class Inbox:
             for items in self._items.values():
                 items.clear()
             self._waiting.clear()
+            self._held.clear()
             self._changed.notify_all()
 
     def fail(self) -> None:

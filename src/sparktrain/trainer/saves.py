@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from sparktrain.trainer.inbox import Inbox
 from sparktrain.trainer.stream import StreamTable
 
 
@@ -20,16 +21,19 @@ class Saves:
 
     Args:
         tell: Sends a frame to the driver.
-        wake: Has who waits for rows look whether a save is due.
+        inbox: Where the rows come from.
     """
 
-    def __init__(self, tell: Callable[[dict[str, Any]], None], wake: Callable[[], None]) -> None:
+    def __init__(self, tell: Callable[[dict[str, Any]], None], inbox: Inbox) -> None:
         self._tell = tell
-        self._wake = wake
+        self._inbox = inbox
         self._lock = threading.Lock()
+        self._saving = threading.Lock()
         self._tables: dict[str, StreamTable] = {}
         #: What a fit that can save does now: "train", "test", or "" for none.
         self._phase = ""
+        #: Whether a fit that can save has begun, or will.
+        self._has_fits = False
         #: Of a fit: writes a checkpoint between two steps.
         self._save_between_steps: Callable[[], None] | None = None
         #: Of a function that takes rows itself: called between two of them.
@@ -37,16 +41,30 @@ class Saves:
         #: Feeds to be answered between two rows, by table.
         self._due: dict[str, list[str]] = {}
         self._row_tables: set[str] = set()
+        self._error: BaseException | None = None
 
     def add(self, name: str, table: StreamTable) -> None:
         self._tables[name] = table
         table.set_phase(self._phase)
 
+    def check(self) -> None:
+        """Raises the error of a checkpoint that could not be written."""
+        if self._error is not None:
+            raise self._error
+
     # What a fit does.
 
-    def begin_fit(self, save: Callable[[], None]) -> None:
+    def expect_fit(self) -> None:
+        """A fit will come that can save: what has come waits for its steps."""
+        self._has_fits = True
+
+    def begin_fit(self, save: Callable[[], None] | None) -> None:
+        """Args:
+        save: Writes a checkpoint; None if this fit cannot be interrupted for one.
+        """
+        self._has_fits = save is not None
         self._save_between_steps = save
-        self._set_phase("train")
+        self._set_phase("" if save is None else "train")
 
     def test(self, is_testing: bool) -> None:
         """Whether the fit tests now what it has trained."""
@@ -63,7 +81,7 @@ class Saves:
             table.set_phase(phase)
 
     def steps_done(self, count: int) -> None:
-        for table in self._tables.values():
+        for table in list(self._tables.values()):
             table.steps_done(count)
 
     # What a function does that takes rows itself.
@@ -98,27 +116,37 @@ class Saves:
         if table in self._row_tables and self.save_between_rows is not None:
             with self._lock:
                 self._due.setdefault(table, []).append(feed)
-            self._wake()
+            self._inbox.wake()
             return
-        found = self._tables.get(table) if self._save_between_steps is not None else None
-        self._work(found.flush if found is not None else None, "flushed", feed)
+        found = self._tables.get(table) if self._has_fits else None
+        self._work(found.flush if found is not None else lambda: True, "flushed", feed)
 
     def save(self, feed: str) -> None:
-        save = self._save_between_steps
-        self._work(None if save is None else lambda: self._save_paused(save), "saved", feed)
+        """Where no fit runs, the last one has saved all its rows at its end."""
+        self._work(self._save_paused, "saved", feed)
 
-    def _save_paused(self, save: Callable[[], None]) -> None:
-        with contextlib.ExitStack() as stack:
-            for table in self._tables.values():
+    def _save_paused(self) -> bool:
+        save = self._save_between_steps
+        if save is None:
+            return True
+        with self._saving, contextlib.ExitStack() as stack:
+            for table in list(self._tables.values()):
                 stack.enter_context(table.paused())
             save()
+        return True
 
-    def _work(self, work: Callable[[], None] | None, kind: str, feed: str) -> None:
+    def _work(self, work: Callable[[], bool], kind: str, feed: str) -> None:
         """In a thread: commands of the driver must not wait for a step."""
 
         def run() -> None:
-            if work is not None:
-                work()
-            self._tell({"kind": kind, "feed": feed})
+            try:
+                is_done = work()
+            except BaseException as error:
+                # The fit waits for rows: it ends without them, and the error is the function's.
+                self._error = error
+                self._inbox.fail()
+                return
+            if is_done:
+                self._tell({"kind": kind, "feed": feed})
 
         threading.Thread(target=run, name="sparktrain-save", daemon=True).start()

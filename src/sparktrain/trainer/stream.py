@@ -20,7 +20,8 @@ import contextlib
 import sys
 import threading
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -59,20 +60,25 @@ class StreamTable:
         self._iteration = 0
         #: Rows that were taken and are not in a batch yet, or were only looked at.
         self._held: list[pa.RecordBatch] = []
+        self._num_held = 0
         self._looked_at: list[pa.RecordBatch] = []
         #: Mixes rows before they are held.
         self._mixer: WindowMixer | None = None
-        #: Batches given out, and the steps of each that are not done; kept if steps are told.
-        self._out: deque[tuple[pa.RecordBatch, int]] = deque()
+        #: Batches given out, as far as their steps are not done; kept if steps are told.
+        self._out: deque[_Given] = deque()
         #: What the fit that reads does now, and whether it tells the steps of this table: those
         #: of the table it trains on, not those of one it tests on.
         self._phase = ""
         self._is_told: bool | None = None
-        #: Rows that came in, that were in a step that is done, and that a flush wants done.
+        #: Rows that came in, that were in a step that is done, that are in no batch yet, and that
+        #: a flush wants done. Changed under the lock, but read without it.
         self._rows_in = 0
         self._rows_done = 0
+        self._rows_pending = 0
         self._rows_wanted = 0
         self._is_paused = False
+        #: Whether an older iteration has left rows for the one that reads now.
+        self._is_stirred = False
         #: Whether what is read now will be thrown away, and come again.
         self.is_look = False
 
@@ -86,14 +92,18 @@ class StreamTable:
         with self._changed:
             self._iteration += 1
             iteration = self._iteration
-            not_done = [batch for batch, _ in self._out]
+            again = [*(given.batch for given in self._out), *self._looked_at]
             self._out.clear()
-            self._held = [*not_done, *self._looked_at, *self._held]
             self._looked_at = []
+            self._held = [*again, *self._held]
+            num_again = sum(batch.num_rows for batch in again)
+            self._num_held += num_again
+            self._rows_pending += num_again
             if window and self._mixer is None:
                 self._mixer = WindowMixer(window, seed)
-        if self.pace is not None:
-            self.pace.begin()
+            if self.pace is not None:
+                self.pace.begin()
+        self._inbox.wake()  # one of an older iteration may be waiting
         while True:
             batch = self._next(iteration, size, drop_remainder, is_look)
             if batch is None:
@@ -110,7 +120,7 @@ class StreamTable:
 
         def must_move() -> bool:
             is_behind = self.pace is not None and self.pace.is_behind
-            return is_old() or is_behind or self._must_flush()
+            return is_behind or self._must_flush() or self._is_stirred
 
         while True:
             with self._changed:
@@ -118,17 +128,20 @@ class StreamTable:
                     self._changed.wait(TICK_S)
                 if is_old() or self._inbox.is_closed:
                     return None
+                self._is_stirred = False
                 if self._num_held >= size:
                     return self._give(size, is_look)
             if self.pace is not None:
                 self.pace.wait(True)
-            item = self._inbox.take(self._name, must_move)
-            if self.pace is not None:
-                self.pace.wait(False)
+            item = self._inbox.take(self._name, must_move, is_gone=is_old)
             with self._changed:
+                if self.pace is not None and not is_old():
+                    self.pace.wait(False)
                 if item is not None and item.block is not None:
-                    # Also of an old iteration: its rows are the next one's.
                     self._hold(item.block)
+                    if is_old():  # its rows are the next one's, which may be waiting
+                        self._is_stirred = True
+                        self._inbox.wake()
                     continue
                 if is_old() or self._is_paused:
                     continue
@@ -148,33 +161,35 @@ class StreamTable:
         if not block.num_rows:
             return
         self._rows_in += block.num_rows
-        if self._mixer is None:
-            self._held.append(block)
-        else:
-            self._held.extend(self._mixer.add(block))
+        self._rows_pending += block.num_rows
+        self._add_held([block] if self._mixer is None else self._mixer.add(block))
 
     def _mix_all(self) -> None:
         if self._mixer is not None:
-            self._held.extend(self._mixer.rest())
+            self._add_held(self._mixer.rest())
 
-    @property
-    def _num_held(self) -> int:
-        return sum(block.num_rows for block in self._held)
+    def _add_held(self, blocks: Iterable[pa.RecordBatch]) -> None:
+        for block in blocks:
+            self._held.append(block)
+            self._num_held += block.num_rows
 
     def _give(self, size: int, is_look: bool) -> pa.RecordBatch:
         """Takes so many rows of those that are held."""
         batch = self._cut(size)
+        self._num_held -= batch.num_rows
+        self._rows_pending -= batch.num_rows
         steps = count_steps(batch.num_rows, self._parts)
         if self._phase and self._is_told is None and not is_look:
             self._is_told = self._phase == "train"
         if is_look:
             self._looked_at.append(batch)
         elif self._is_told:
-            self._out.append((batch, steps))
+            self._out.append(_Given(batch, steps, max(-(-batch.num_rows // self._parts), 1)))
         else:
             self._rows_done += batch.num_rows
         if self.pace is not None:
             self.pace.add(steps)
+        self._changed.notify_all()
         return batch
 
     def _cut(self, size: int) -> pa.RecordBatch:
@@ -205,40 +220,61 @@ class StreamTable:
         """So many steps more are done, in the order in which they were given out."""
         with self._changed:
             while count and self._out:
-                batch, steps = self._out.popleft()
-                if steps > count:
-                    self._out.appendleft((batch, steps - count))
-                    break
-                count -= steps
-                self._rows_done += batch.num_rows
+                given = self._out.popleft()
+                done = min(given.steps, count)
+                rows = min(done * given.step_rows, given.batch.num_rows)
+                if done < given.steps:  # the rest comes again if an epoch ends here
+                    rest = given.batch.slice(rows)
+                    self._out.appendleft(_Given(rest, given.steps - done, given.step_rows))
+                count -= done
+                self._rows_done += rows
             self._changed.notify_all()
 
-    def flush(self) -> None:
-        """Returns when all rows that have come were in a step that is done."""
+    def flush(self) -> bool:
+        """Waits until all rows that have come were in a step that is done; whether they were."""
         with self._changed:
-            self._rows_wanted = wanted = self._rows_in
+            wanted = self._rows_in
+            self._rows_wanted = max(self._rows_wanted, wanted)
         self._inbox.wake()
         with self._changed:
             while self._rows_done < wanted and not self._inbox.is_closed:
                 self._changed.wait(TICK_S)
+            return self._rows_done >= wanted
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
-        """No step runs: none is given out, and those that were are done."""
+        """No step of a fit runs on this table: none is given out, and those that were are done.
+
+        One at a time. A table that a fit tests on goes on: the fit may be in its midst, and
+        changes nothing there.
+        """
         with self._changed:
-            self._is_paused = True
-            while self._out and not self._inbox.is_closed:
-                self._changed.wait(TICK_S)
+            if not self._is_told:
+                is_pausing = False
+            else:
+                is_pausing = self._is_paused = True
+                while self._out and self._phase and not self._inbox.is_closed:
+                    self._changed.wait(TICK_S)
         try:
             yield
         finally:
-            with self._changed:
-                self._is_paused = False
-                self._changed.notify_all()
+            if is_pausing:
+                with self._changed:
+                    self._is_paused = False
+                    self._changed.notify_all()
 
     def _must_flush(self) -> bool:
-        given: int = sum(batch.num_rows for batch, _ in self._out)
-        return self._rows_done + given < self._rows_wanted
+        """Whether rows that are in no batch yet are wanted in one."""
+        return self._rows_pending > 0 and self._rows_in - self._rows_pending < self._rows_wanted
+
+
+@dataclass(frozen=True)
+class _Given:
+    """A batch that was given out: its rows, steps that are not done, and the rows of a step."""
+
+    batch: pa.RecordBatch
+    steps: int
+    step_rows: int
 
 
 def count_steps(rows: int, parts: int) -> int:
