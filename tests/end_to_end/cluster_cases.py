@@ -238,18 +238,27 @@ def fit_legacy(ctx: Any) -> None:
 
 
 def _make_batches(ctx: Any) -> Any:
-    if ctx.args == "sync":  # every worker must take the same number of steps
+    if ctx.args == "sync":  # until all have taken 30 steps together
         numbers = np.arange(50) % 5
-        for _ in range(30):
+        while True:
             xs = np.stack([numbers, np.ones(50)], 1).astype(np.float32)
             yield xs, (2 * numbers + 1).astype(np.float32)
-        return
     batch: list[Any] = []
     for row in ctx.rows():
         batch.append(row)
         if len(batch) == 50:
             yield np.stack([one["x"] for one in batch]), np.array([one["y"] for one in batch])
             batch.clear()
+
+
+def _meet(ctx: Any) -> None:
+    """Synchronous workers begin together: the chief could take all steps alone, and leave."""
+    (Path(ctx.run_dir) / f"begun-{ctx.rank}").touch()
+    deadline = time.monotonic() + 60
+    while len(list(Path(ctx.run_dir).glob("begun-*"))) < ctx.num_workers:
+        if time.monotonic() > deadline:
+            raise TimeoutError("alone at the beginning")
+        time.sleep(0.05)
 
 
 def train_between_graphs(ctx: Any) -> None:
@@ -274,13 +283,18 @@ def train_between_graphs(ctx: Any) -> None:
         if ctx.args == "sync":
             workers = ctx.num_workers
             optimizer = tf.train.SyncReplicasOptimizer(optimizer, workers, workers)
-            hooks = [optimizer.make_session_run_hook(ctx.is_chief)]
+            stop = tf.train.StopAtStepHook(last_step=30)
+            hooks = [optimizer.make_session_run_hook(ctx.is_chief), stop]
         minimize = optimizer.minimize(loss, global_step=step)
     values = []
     with tf.train.MonitoredTrainingSession(
         master=server.target, is_chief=ctx.is_chief, hooks=hooks
     ) as session:
+        if ctx.args == "sync":
+            _meet(ctx)
         for xs, ys in _make_batches(ctx):
+            if session.should_stop():
+                break
             got = session.run([loss, minimize, step], {x: xs, y: ys})
             values.append(got[0])
             steps = int(got[2])
