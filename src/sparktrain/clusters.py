@@ -96,7 +96,8 @@ class Cluster:
                 advice="Feed before it, or under another name.",
             )
         terms = Terms(timeout_s, idle_timeout_s, stop_when == "all")
-        if getattr(getattr(data, "frame", data), "isStreaming", False):
+        frame = data.frame if isinstance(data, Table) else data
+        if getattr(frame, "isStreaming", False):
             if epochs != 1:
                 raise ConfigError(
                     problem=f"feed() got a stream and epochs={epochs}.",

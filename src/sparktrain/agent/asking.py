@@ -30,7 +30,7 @@ from sparktrain.spec import Failure
 from sparktrain.wire.flight import connect, pack
 
 #: How long rows that nobody wants any more may take to stop coming.
-CANCEL_WAIT_S = 2.0
+CANCEL_WAIT_S = 10.0
 
 
 @dataclass(frozen=True)
