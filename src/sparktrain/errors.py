@@ -3,6 +3,7 @@
     SparktrainError
     ├── ConfigError (also ValueError)   a wish that cannot be met; raised before any job starts
     │   ├── FunctionError               the function or its arguments cannot travel
+    │   ├── ModelError                  a model that cannot be read, or not for what is asked
     │   ├── ResourceError               slots asked, slots there
     │   ├── RunDirError                 the run directory cannot be used
     │   ├── SchemaError                 a column that cannot become a tensor
@@ -15,6 +16,7 @@
     │   │   └── ResultError             its return value cannot travel
     │   ├── NodeLostError               a node vanished; a restart may help
     │   └── RunTimeoutError             the run took longer than timeout_s
+    ├── ScoringError                    a row that a model cannot score
     ├── RecordError                     a TFRecord file is damaged, or a value has no place in it
     └── WireError                       a message that is not one of ours
 
@@ -93,6 +95,16 @@ class SchemaError(ConfigError):
     def describe(self) -> str:
         name = f"Column {self.column!r} of" if self.column else "The columns of"
         return f"{name} {self.table!r}: {self.problem} {self.advice}"
+
+
+@dataclass(kw_only=True, eq=False)
+class ModelError(ConfigError):
+    """A model that cannot be read, or that is not what the call takes it for."""
+
+    model: str
+
+    def describe(self) -> str:
+        return f"The model {self.model!r}: {self.problem} {self.advice}"
 
 
 @dataclass(kw_only=True, eq=False)
@@ -209,6 +221,17 @@ class RecordError(SparktrainError):
 
     def describe(self) -> str:
         return f"{self.problem} {self.advice}"
+
+
+@dataclass(kw_only=True, eq=False)
+class ScoringError(SparktrainError):
+    """Rows that a model cannot score. Raised in Spark's tasks, and shown in Spark's error."""
+
+    problem: str
+    advice: str
+
+    def describe(self) -> str:
+        return f"{self.problem} {self.advice}".rstrip()
 
 
 @dataclass(kw_only=True, eq=False)

@@ -153,6 +153,20 @@ def test_a_lost_executor_names_the_first_node_whose_link_broke() -> None:
     )
 
 
+def test_spark_names_the_node_that_was_lost_with_its_executor() -> None:
+    """Both agents were ended by the driver before one of them could say that it was cut off."""
+    snapshot = start()
+    for node in (CHIEF, WORKER):
+        snapshot = tell(snapshot, node, Joined(host="host-2", pid=1))
+        snapshot = fail(snapshot, make_failure(node, kind="ended", is_echo=True))
+    named = f"Stage failed because barrier task ResultTask(36, 1) finished unsuccessfully.\n{LOST}"
+    cause = pick_cause(snapshot, None, named)
+    assert cause is not None and (cause.node, cause.host) == (WORKER, "host-2")
+    beyond = named.replace("(36, 1)", "(36, 7)")
+    cause = pick_cause(snapshot, None, beyond)
+    assert cause is not None and cause.node == "a node"
+
+
 def test_an_agent_that_outlives_its_executor_is_the_node_that_was_lost() -> None:
     """It says that Spark has ended its task, before anybody knows why; later the others do too."""
     snapshot = tell(start(), WORKER, Joined(host="host-2", pid=1))

@@ -164,17 +164,22 @@ def converse(
             except GeneratorExit:  # nobody wants the rest
                 reader.cancel()
                 sender.join(CANCEL_WAIT_S)
-                if not sender.is_alive():
-                    # Else Arrow does it, and prints that the call was cancelled.
-                    with contextlib.suppress(fl.FlightError, pa.ArrowException):
-                        writer.close()
+                _close_quietly(writer, sender)
                 raise
             except (fl.FlightError, pa.ArrowException):
                 sender.join(5.0)
+                _close_quietly(writer, sender)
                 own = [error for error in errors if isinstance(error, NodeFailureError)]
                 if own:
                     raise own[0] from None
                 raise
+
+
+def _close_quietly(writer: Any, sender: threading.Thread) -> None:
+    """Else Arrow does it, whenever Python lets go of the writer, and prints how the call ended."""
+    if not sender.is_alive():
+        with contextlib.suppress(fl.FlightError, pa.ArrowException):
+            writer.close()
 
 
 def _until_end(reader: Any) -> Iterator[Any]:

@@ -303,7 +303,8 @@ class Agent:
             self._trainer.send({"kind": "stop"})
 
     def _end(self, kind: str, reason: str) -> None:
-        self._ended = (kind, reason)
+        if self._ended is None:  # what came first is the cause
+            self._ended = (kind, reason)
         self._departure.give_up()
         if self._trainer is not None:
-            self._trainer.end(kind, reason)
+            self._trainer.end(*self._ended)

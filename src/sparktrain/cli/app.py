@@ -1,4 +1,4 @@
-"""The `sparktrain` command: demo, run, doctor, tfrecord, --version."""
+"""The `sparktrain` command: demo, run, predict, doctor, tfrecord, --version."""
 
 from __future__ import annotations
 
@@ -103,6 +103,56 @@ def run(
     if result.model_path:
         typer.echo(f"model: {result.model_path}")
     typer.echo(f"run directory: {result.run_dir}")
+
+
+@app.command()
+def predict(
+    model: Annotated[str, typer.Option(help="A .keras file or a SavedModel folder.")],
+    input: Annotated[str, typer.Option(help="What to score: a path that Spark reads.")],
+    output: Annotated[str, typer.Option(help="Where to write.")],
+    inputs: Annotated[
+        list[str] | None, typer.Option(help="model_input=column, or =a,b,c to join columns.")
+    ] = None,
+    columns: Annotated[
+        list[str] | None, typer.Option(help="A column of the model's only input.")
+    ] = None,
+    outputs: Annotated[list[str] | None, typer.Option(help="model_output=column.")] = None,
+    keep: Annotated[list[str] | None, typer.Option(help="A column to keep; default: all.")] = None,
+    batch_size: Annotated[int, typer.Option(help="Rows for a call of the model.")] = 512,
+    signature: Annotated[str, typer.Option(help="Of a SavedModel.")] = "serving_default",
+    on_error: Annotated[
+        str, typer.Option(help="error, or null: rows that fail have the reason in a column.")
+    ] = "error",
+    nulls: Annotated[
+        str, typer.Option(help="error, or null: no answer where a null is.")
+    ] = "error",
+    input_format: Annotated[str | None, typer.Option(help="Default: by the path.")] = None,
+    output_format: Annotated[str | None, typer.Option(help="Default: by the path.")] = None,
+    mode: Annotated[str, typer.Option(help="error, overwrite or append.")] = "error",
+    master: Master = None,
+) -> None:
+    """Score a table of files with a model and write the result."""
+    from sparktrain.cli.predict import parse_inputs, run_predict
+    from sparktrain.embedded import session
+
+    sys.exit(
+        run_predict(
+            connect(master) if master else session(),
+            model=model,
+            input=input,
+            output=output,
+            input_format=input_format,
+            output_format=output_format,
+            mode=mode,
+            inputs=parse_inputs(parse_pairs("--inputs", inputs), columns),
+            outputs=parse_pairs("--outputs", outputs) or None,
+            keep=keep or None,
+            batch_size=batch_size,
+            signature=signature,
+            on_error=on_error,
+            nulls=nulls,
+        )
+    )
 
 
 @app.command()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -141,7 +142,9 @@ def pick_cause(snapshot: Snapshot, reported: Failure | None, spark_error: str) -
     if is_lost_executor(spark_error):
         # One that is lost before it had a link is the only one that never said a word.
         silent = [node.name for node in snapshot.nodes.values() if node.status == "waiting"]
-        name = next(iter([*snapshot.gone, *(silent if len(silent) == 1 else [])]), "a node")
+        told = _find_named(snapshot, spark_error)
+        known_lost = [*told, *snapshot.gone, *(silent if len(silent) == 1 else [])]
+        name = next(iter(known_lost), "a node")
         known = snapshot.nodes.get(name)
         return Failure(
             node=name,
@@ -158,10 +161,21 @@ _LOSSES = {
     "ExecutorLostFailure": "its Spark executor was lost",
     "Python worker exited unexpectedly": "its Python worker in Spark was killed",
 }
+#: Stage and partition of the task that ended a barrier stage.
+_BARRIER_TASK = re.compile(r"barrier task \w+\(\d+, (\d+)\)")
 
 
 def is_lost_executor(text: str) -> bool:
     return any(mark in text for mark in _LOSSES)
+
+
+def _find_named(snapshot: Snapshot, text: str) -> list[str]:
+    """The node that Spark's error is about: an agent that outlives its executor may be ended by
+    us before it can say that it was cut off, and then only Spark knows.
+    """
+    found = _BARRIER_TASK.search(text)
+    names = list(snapshot.nodes)  # in the order of Spark's partitions
+    return names[int(found[1]) : int(found[1]) + 1] if found is not None else []
 
 
 def _reason(text: str) -> str:

@@ -129,7 +129,7 @@ def _is_frame(value: Any) -> bool:
 def _select(column: Column) -> Any:
     from pyspark.sql import functions as F  # noqa: N812 (everybody's name for it)
 
-    found = F.col(_quote(column.name))
+    found = F.col(quote(column.name))
     if column.kind == "vector":
         from pyspark.ml.functions import vector_to_array
 
@@ -137,7 +137,7 @@ def _select(column: Column) -> Any:
     return found.alias(column.name)
 
 
-def _quote(name: str) -> str:
+def quote(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
@@ -148,9 +148,9 @@ def _look_at_first_row(
     names = needs_first_row(columns)
     if not names:
         return tuple(columns)
-    looked_at = frame.select([_quote(name) for name in names])
+    looked_at = frame.select([quote(name) for name in names])
     # Not dropna: it takes a dot in a name for a field.
-    whole = " and ".join(f"{_quote(name)} is not null" for name in names)
+    whole = " and ".join(f"{quote(name)} is not null" for name in names)
     rows = looked_at.filter(whole).head(1)
     if not rows:
         is_empty = not looked_at.head(1)
@@ -223,7 +223,7 @@ def mix(
         turn = F.pmod(F.shiftright(row, 33) + row.bitwiseAND(2**33 - 1), F.lit(num_workers))
         order = F.xxhash64(row, F.lit(table.seed)) if table.shuffle == "spark" else row
         structs = [
-            F.struct(*[F.col(_quote(name)) for name in frame.columns])
+            F.struct(*[F.col(quote(name)) for name in frame.columns])
             if position == number
             else F.lit(None).cast(other.schema)
             for position, other in enumerate(frames)

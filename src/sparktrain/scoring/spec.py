@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -66,10 +66,15 @@ class TensorInfo:
 
 @dataclass(frozen=True)
 class ModelInfo:
-    """What goes into a model and what comes out of it."""
+    """What goes into a model and what comes out of it.
+
+    Attributes:
+        fixed_batch: How many rows every call must have; None for any number.
+    """
 
     inputs: tuple[TensorInfo, ...]
     outputs: tuple[TensorInfo, ...]
+    fixed_batch: int | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON takes it."""
@@ -80,6 +85,7 @@ class ModelInfo:
         return cls(
             tuple(TensorInfo.from_dict(one) for one in values["inputs"]),
             tuple(TensorInfo.from_dict(one) for one in values["outputs"]),
+            values.get("fixed_batch"),
         )
 
 
@@ -106,7 +112,3 @@ class Pick:
     k: int = 0
     is_logits: bool = False
     spark_type: str = ""
-
-
-def find_missing(wished: Sequence[str], known: Sequence[str]) -> list[str]:
-    return [name for name in wished if name not in known]

@@ -1,0 +1,132 @@
+"""Columns against a model's inputs: refused on the driver, or in the model's shapes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from sparktrain.data.arrow import make_block
+from sparktrain.data.faults import BadRowError, Place
+from sparktrain.errors import SchemaError
+from sparktrain.scoring.columns import make_feeds, plan_inputs
+from sparktrain.scoring.spec import ModelInfo, TensorInfo
+
+
+def array_of(kind: Any) -> dict[str, Any]:
+    return {"type": "array", "elementType": kind, "containsNull": True}
+
+
+VECTOR = {"type": "udt", "class": "org.apache.spark.ml.linalg.VectorUDT"}
+
+
+def plan(
+    kinds: dict[str, Any],
+    shape: tuple[int | None, ...],
+    dtype: str = "float32",
+    pad: dict[str, Any] | None = None,
+) -> Any:
+    fields = [{"name": name, "type": kind} for name, kind in kinds.items()]
+    info = ModelInfo((TensorInfo("in", dtype, shape),), ())
+    return plan_inputs(fields, info, {"in": list(kinds)}, pad=pad)
+
+
+def feed(kinds: dict[str, Any], rows: dict[str, pa.Array], *rest: Any, **named: Any) -> Any:
+    found = plan(kinds, *rest, **named)
+    block = make_block(pa.RecordBatch.from_pydict(rows), found.columns, Place("t", 0, 0))
+    return make_feeds(block, found)["in"]
+
+
+def test_a_flat_array_takes_the_models_shape_and_type() -> None:
+    rows = {"p": pa.array([[1.0, 2, 3, 4], [5, 6, 7, 8]])}
+    found = feed({"p": array_of("double")}, rows, (2, 2, 1))
+    assert found.shape == (2, 2, 2, 1)
+    assert found.dtype == np.float32
+    assert found[1, 1, 0, 0] == 7
+
+
+def test_nested_arrays_keep_theirs() -> None:
+    rows = {"p": pa.array([[[1.0, 2], [3, 4]]])}
+    assert feed({"p": array_of(array_of("float"))}, rows, (2, 2)).tolist() == [[[1, 2], [3, 4]]]
+
+
+def test_columns_are_joined_in_order() -> None:
+    kinds = {"a": "integer", "b": array_of("double"), "c": "boolean"}
+    rows = {"a": pa.array([1, 2]), "b": pa.array([[3.0, 4], [5, 6]]), "c": pa.array([True, False])}
+    found = feed(kinds, rows, (4,))
+    assert found.tolist() == [[1, 3, 4, 1], [2, 5, 6, 0]]
+    assert found.dtype == np.float32
+
+
+def test_a_single_value_may_be_an_array_of_one() -> None:
+    assert feed({"a": "double"}, {"a": pa.array([1.0, 2.0])}, (1,)).tolist() == [[1], [2]]
+    assert feed({"a": "string"}, {"a": pa.array(["x"])}, (), "string").tolist() == [b"x"]
+
+
+def test_bytes_are_pixels() -> None:
+    found = feed({"p": "binary"}, {"p": pa.array([b"\0\1\2\xff"])}, (2, 2))
+    assert found.tolist() == [[[0, 1], [2, 255]]]
+    assert found.dtype == np.float32
+
+
+def test_varying_lengths_are_padded_where_asked() -> None:
+    kinds = {"w": array_of("integer")}
+    rows = {"w": pa.array([[1, 2, 3], [4], []], pa.list_(pa.int32()))}
+    padded = feed(kinds, rows, (None,), "int32", pad={"w": 9})
+    assert padded.tolist() == [[1, 2, 3], [4, 9, 9], [9, 9, 9]]
+    with pytest.raises(BadRowError, match=r"rows of 0 and of 3 values in one batch. Give pad="):
+        feed(kinds, rows, (None,), "int32")
+    even = {"w": pa.array([[1, 2], [3, 4]], pa.list_(pa.int32()))}
+    assert feed(kinds, even, (None,), "int32").tolist() == [[1, 2], [3, 4]]
+
+
+def test_nested_lengths_are_padded_at_every_level() -> None:
+    kinds = {"w": array_of(array_of("integer"))}
+    rows = {"w": pa.array([[[1], [2, 3]], [[4]]], pa.list_(pa.list_(pa.int32())))}
+    padded = feed(kinds, rows, (None, None), "int32", pad={"w": 0})
+    assert padded.tolist() == [[[1, 0], [2, 3]], [[4, 0], [0, 0]]]
+
+
+@pytest.mark.parametrize(
+    ("kind", "shape", "dtype", "words"),
+    [
+        ("string", (4,), "float32", "its values are string"),
+        ("double", (), "string", "its values are float64"),
+        ("double", (), "int32", "would be cut"),
+        ("double", (4,), "float32", "the column holds single values"),
+        (array_of(array_of("double")), (4,), "float32", "nested 2 deep"),
+        (array_of("double"), (None, 3), "float32", "one array for each dimension"),
+        ("binary", (None, 3), "float32", "known as a whole"),
+        ("map", (3,), "float32", "has no tensor"),
+    ],
+)
+def test_what_cannot_be_is_refused(kind: Any, shape: Any, dtype: str, words: str) -> None:
+    with pytest.raises(SchemaError, match=words) as caught:
+        plan({"bad": kind}, shape, dtype)
+    assert "'bad'" in str(caught.value)
+
+
+def test_a_wrong_number_of_values_names_the_row() -> None:
+    with pytest.raises(BadRowError, match=r"'p'.* has 3 values where 4 are expected, in row 1"):
+        feed({"p": array_of("double")}, {"p": pa.array([[1.0, 2, 3, 4], [1, 2, 3]])}, (4,))
+    with pytest.raises(
+        BadRowError, match=r"columns a, b have 2 values a row where .* takes \(3,\)"
+    ):
+        rows = {"a": pa.array([1.0]), "b": pa.array([1.0])}
+        feed({"a": "double", "b": "double"}, rows, (3,))
+
+
+def test_one_column_may_feed_two_inputs_of_one_shape() -> None:
+    fields = [{"name": "a", "type": array_of("double")}]
+    same = ModelInfo((TensorInfo("x", "float32", (2,)), TensorInfo("y", "float64", (2,))), ())
+    assert len(plan_inputs(fields, same, {"x": ["a"], "y": ["a"]}).columns) == 1
+    other = ModelInfo((TensorInfo("x", "float32", (2,)), TensorInfo("y", "float32", (3,))), ())
+    with pytest.raises(SchemaError, match="two inputs"):
+        plan_inputs(fields, other, {"x": ["a"], "y": ["a"]})
+
+
+def test_a_vector_is_a_flat_array() -> None:
+    found = plan({"v": VECTOR}, (3,))
+    assert (found.columns[0].kind, found.columns[0].shape) == ("float", (3,))
