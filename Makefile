@@ -26,7 +26,7 @@ check: $(READY)  ## lint, types, layers
 	$(BIN)/lint-imports
 
 test: $(READY) check  ## all tests but the slow ones
-	$(BIN)/pytest -m "not slow" -n 2 --dist loadfile --durations=25
+	$(BIN)/pytest -m "not slow" -n 2 --dist loadfile --no-loadscope-reorder --durations=40
 
 test-slow: $(READY)  ## the slow tests: other versions of Keras, fifty clusters in a row, and what takes long
 	$(BIN)/pytest -m slow

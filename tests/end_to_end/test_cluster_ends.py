@@ -21,7 +21,9 @@ from sparktrain.agent.executor import _look_up
 QUIET: dict[str, Any] = {"progress": False, "distribution": "none"}
 
 
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
+@pytest.mark.parametrize(
+    "how", [signal.SIGKILL, pytest.param(signal.SIGSTOP, marks=pytest.mark.slow)]
+)
 def test_nothing_outlives_the_driver(tmp_path: Path, how: signal.Signals) -> None:
     """Killed, it takes Spark with it; stopped, Spark is there and only the driver is not heard."""
     script = Path(__file__).parent / "killed_driver.py"

@@ -13,7 +13,14 @@ import pytest
 SCRIPT = Path(__file__).with_name("cluster_sessions.py")
 
 
-@pytest.mark.parametrize("kind", ["local[2]", "local-cluster[1,2,1024]", "connect"])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "connect",
+        pytest.param("local[2]", marks=pytest.mark.slow),
+        pytest.param("local-cluster[1,2,1024]", marks=pytest.mark.slow),
+    ],
+)
 def test_clusters_on_another_session(kind: str, tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, str(SCRIPT), kind, str(tmp_path)],

@@ -38,7 +38,7 @@ def finish(process: subprocess.Popen[str]) -> str:
     return output
 
 
-@pytest.mark.parametrize("kind", ["local[2]", "connect"])
+@pytest.mark.parametrize("kind", [pytest.param("local[2]", marks=pytest.mark.slow), "connect"])
 def test_training_on_another_session(kind: str, tmp_path: Path) -> None:
     process = start(kind, tmp_path)
     output = finish(process)
