@@ -31,6 +31,7 @@ TEXTS = {
     "node": "worker:0",
     "table": "train",
     "column": "pixels",
+    "model": "digits",
     "host": "host-1",
     "traceback": "Traceback (most recent call last):\n  File x\nValueError: broken",
     "log_path": "/runs/r1/logs/worker-0",

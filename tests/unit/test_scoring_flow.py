@@ -16,7 +16,9 @@ from sparktrain.scoring.flow import Answered, Asked, merge, score
 def make_batches(sizes: list[int]) -> list[pa.RecordBatch]:
     batches, start = [], 0
     for size in sizes:
-        batches.append(pa.RecordBatch.from_pydict({"x": pa.array(range(start, start + size))}))
+        batches.append(
+            pa.RecordBatch.from_pydict({"x": pa.array(range(start, start + size), pa.int64())})
+        )
         start += size
     return batches
 

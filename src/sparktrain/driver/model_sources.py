@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import os
+import sys
 import tempfile
 import zipfile
 from collections.abc import Callable
@@ -13,6 +14,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from sparktrain.data.storage import is_local, open_store
+from sparktrain.driver.plan import find_own_path
 from sparktrain.errors import ConfigError, ModelError
 from sparktrain.scoring.spec import KERAS, SAVED_MODEL, WEIGHTS, ModelSource
 
@@ -53,7 +55,7 @@ def find_source(
         raise ConfigError(
             problem=f"predict() got signature={signature!r}.", advice="Expected its name."
         )
-    return replace(source, signature=signature)
+    return replace(source, signature=signature, python_path=find_own_path(sys.path))
 
 
 def pack_keras(model: Any) -> ModelSource:

@@ -96,7 +96,8 @@ def _find_type(pick: Pick, tensor: TensorInfo) -> Any:
     from pyspark.sql.types import StructType
 
     try:
-        return to_arrow_type(StructType([]).add("x", pick.spark_type)[0].dataType)
+        parsed: Any = StructType.fromDDL(f"x {pick.spark_type}")
+        return to_arrow_type(parsed.fields[0].dataType)
     except Exception as error:
         raise ConfigError(
             problem=f"types has {pick.spark_type!r} for {pick.column!r}: {error}.",

@@ -56,9 +56,13 @@ def make_ask(plan: ScorePlan, place: TaskPlace) -> Callable[[pa.RecordBatch], An
 
 
 def _describe(error: Exception) -> str:
-    # TensorFlow's messages have the graph behind the first line.
-    lines = [line for line in str(error).strip().splitlines() if line.strip()]
-    return f"{type(error).__name__}: {lines[0].rstrip('.') if lines else ''}"
+    """In one line: TensorFlow has the graph before what happened, and a traceback in between."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    said = [line for line in lines if not line.startswith(_NOISE)]
+    return f"{type(error).__name__}: {(said or lines or [''])[0].rstrip('.:')}"
+
+
+_NOISE = ("Graph execution error", "Detected at node", "File ", "<stack traces", "[[")
 
 
 def _lengthen(value: Any, size: int) -> Any:

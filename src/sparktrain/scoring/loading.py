@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import sys
 import tempfile
 import threading
 import zipfile
@@ -36,6 +37,7 @@ def load(source: ModelSource, device: str = "") -> Scorer:
             _loaded.move_to_end(key)
             return _loaded[key]
         with _naming(source):
+            _extend_path(source.python_path)
             scorer = _load(source, device)
         _loaded[key] = scorer
         while len(_loaded) > MAX_LOADED:
@@ -58,6 +60,11 @@ def _load(source: ModelSource, device: str) -> Scorer:
             model = cloudpickle.loads(source.build)()
             model.load_weights(str(path))
         return KerasScorer(model, source.layers, device)
+
+
+def _extend_path(folders: tuple[str, ...]) -> None:
+    """Behind what is there: installed packages stay what they are."""
+    sys.path += [one for one in folders if one not in sys.path and Path(one).exists()]
 
 
 def _find_keras(path: Path) -> Any:

@@ -17,10 +17,8 @@ def describe_keras(model: Any) -> ModelInfo:
     Raises:
         ValueError: The model was never built: it knows no shapes.
     """
-    structure = _structure(model, "_outputs_struct")
-    # Flattened, a dict has lost its order.
-    named = name_outputs(model, structure if isinstance(structure, Mapping) else model.outputs)
-    return ModelInfo(find_inputs(model), tuple(_describe(*one) for one in named.items()))
+    outputs = find_outputs(model).items()
+    return ModelInfo(find_inputs(model), tuple(_describe(*one) for one in outputs))
 
 
 def find_inputs(model: Any) -> tuple[TensorInfo, ...]:
@@ -41,6 +39,13 @@ def find_inputs(model: Any) -> tuple[TensorInfo, ...]:
         " expected a Sequential or functional model with Input layers, or a model that was built"
         " with one shape; a SavedModel (model.export) has signatures that tell"
     )
+
+
+def find_outputs(model: Any) -> dict[str, Any]:
+    """The symbolic outputs of a model, by name."""
+    structure = _structure(model, "_outputs_struct")
+    # Flattened, a dict has lost its order.
+    return name_outputs(model, structure if isinstance(structure, Mapping) else model.outputs)
 
 
 def name_outputs(model: Any, found: Any) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from sparktrain.errors import ModelError
-from sparktrain.scoring.model_info import find_inputs, name_outputs, pack_inputs
+from sparktrain.scoring.model_info import find_inputs, find_outputs, name_outputs, pack_inputs
 from sparktrain.scoring.spec import ModelInfo, TensorInfo
 
 
@@ -109,7 +109,7 @@ def _to_tensors(feeds: Mapping[str, Any], inputs: tuple[TensorInfo, ...]) -> dic
 def _with_layers(model: Any, layers: tuple[str, ...]) -> Any:
     if not layers:
         return model
-    outputs = name_outputs(model, getattr(model, "_outputs_struct", None) or model.outputs)
+    outputs = find_outputs(model)
     known = {layer.name: layer for layer in model.layers}
     for name in layers:
         if name not in known:

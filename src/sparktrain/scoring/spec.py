@@ -33,6 +33,8 @@ class ModelSource:
         build: cloudpickle of the function, for WEIGHTS.
         signature: Of a SavedModel.
         layers: Layers whose outputs are asked for as well.
+        python_path: The driver's import path: workers on the same machine find classes of the
+            user's own modules there.
     """
 
     kind: str
@@ -43,6 +45,7 @@ class ModelSource:
     build: bytes = field(default=b"", repr=False)
     signature: str = "serving_default"
     layers: tuple[str, ...] = ()
+    python_path: tuple[str, ...] = field(default=(), repr=False)
 
 
 @dataclass(frozen=True)
