@@ -42,6 +42,8 @@ if TYPE_CHECKING:
         VersionMismatchError,
     )
     from sparktrain.inference import argmax, predict, predict_udf, top_k
+    from sparktrain.ml.estimator import KerasClassifier, KerasEstimator, KerasRegressor
+    from sparktrain.ml.model import KerasModel
     from sparktrain.training import Result, run
 
 _HOMES = {
@@ -56,6 +58,10 @@ _HOMES = {
     "predict_udf": "sparktrain.inference",
     "argmax": "sparktrain.inference",
     "top_k": "sparktrain.inference",
+    "KerasEstimator": "sparktrain.ml.estimator",
+    "KerasClassifier": "sparktrain.ml.estimator",
+    "KerasRegressor": "sparktrain.ml.estimator",
+    "KerasModel": "sparktrain.ml.model",
     "ConfigError": "sparktrain.errors",
     "DataError": "sparktrain.errors",
     "FunctionError": "sparktrain.errors",
@@ -89,6 +95,10 @@ __all__ = [
     "predict_udf",
     "argmax",
     "top_k",
+    "KerasEstimator",
+    "KerasClassifier",
+    "KerasRegressor",
+    "KerasModel",
     "SparktrainError",
     "ConfigError",
     "FunctionError",

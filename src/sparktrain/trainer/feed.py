@@ -230,6 +230,14 @@ class FedTable:
             number += 1
         self._has_been_read = self._has_been_read or not self._is_closed
 
+    def blocks_here(self) -> Iterator[pa.RecordBatch]:
+        """What has come so far, to look at: it waits for nothing, and is no pass."""
+        with self._changed:
+            entries, reader = list(self._entries), self._reader
+        for entry in entries if reader is not None else ():
+            if reader is not None:
+                yield reader.read(entry)
+
     def _wait_for(self, number: int) -> bool:
         """Whether there is a block of that number, now or later."""
         self._ask()

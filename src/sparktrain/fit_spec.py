@@ -1,0 +1,183 @@
+"""What an estimator tells the trainer: which columns, which model, how to train. Plain values.
+
+A loss is known by its name on both sides: the driver looks for classes if it is one of them, and
+the trainer gives labels the form it wants.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+#: Names of the tables of a fit.
+TRAIN, VALIDATION = "train", "validation"
+#: Where candidates that are done wait for the end of their run, below the run directory.
+DONE_FOLDER = "candidates"
+#: What a task may be.
+CLASSIFICATION, REGRESSION, VALUES = "classification", "regression", "values"
+#: What labels a loss takes.
+SPARSE, CATEGORICAL, BINARY = "sparse", "categorical", "binary"
+
+_KINDS = {
+    "sparsecategoricalcrossentropy": SPARSE,
+    "categoricalcrossentropy": CATEGORICAL,
+    "categoricalfocalcrossentropy": CATEGORICAL,
+    "binarycrossentropy": BINARY,
+    "binaryfocalcrossentropy": BINARY,
+    "bce": BINARY,
+}
+
+
+@dataclass(frozen=True)
+class LossKind:
+    """What is known of a loss: the labels it takes, and whether outputs are logits."""
+
+    labels: str = ""
+    is_logits: bool = False
+
+    @property
+    def is_of_classes(self) -> bool:
+        return bool(self.labels)
+
+
+def find_kind(loss: Any) -> LossKind:
+    """The kind of a loss: its name, what Keras serialised of it, the object or the function."""
+    if isinstance(loss, Mapping):
+        config = loss.get("config")
+        if loss.get("class_name") == "function":
+            return find_kind(config)
+        name = str(loss.get("class_name", ""))
+    elif isinstance(loss, str):
+        name, config = loss, {}
+    else:
+        name = getattr(loss, "__name__", type(loss).__name__)
+        config = loss.get_config() if hasattr(loss, "get_config") else {}
+    kind = _KINDS.get(name.replace("_", "").lower(), "")
+    is_logits = bool(isinstance(config, Mapping) and config.get("from_logits"))
+    return LossKind(kind, is_logits and bool(kind))
+
+
+def split_loss(loss: Any, outputs: tuple[str, ...]) -> tuple[Any, ...]:
+    """The loss of each output: one for all, or a list or dict of them."""
+    if isinstance(loss, Mapping) and "class_name" not in loss:
+        return tuple(loss.get(name) for name in outputs)
+    if isinstance(loss, (list, tuple)) and len(loss) == len(outputs):
+        return tuple(loss)
+    return (loss,) * len(outputs)
+
+
+@dataclass(frozen=True)
+class LabelSpec:
+    """One column of labels.
+
+    Attributes:
+        output: The output it belongs to; empty for the model's only one.
+        num_classes: How many classes there are, if labels are positions of them that the driver
+            has looked at.
+        classes: Their names, if labels have names.
+    """
+
+    column: str
+    output: str = ""
+    num_classes: int | None = None
+    classes: tuple[Any, ...] = ()
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Mean and variance of the values of a column, by their position in a row."""
+
+    mean: tuple[float, ...]
+    variance: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class DataSpec:
+    """What is fed.
+
+    Attributes:
+        columns: The columns of features, in order.
+        feeds: Input -> its columns, if the user named inputs.
+        labels: One for each output that has a loss.
+        moments: Of columns to be standardised.
+    """
+
+    columns: tuple[str, ...]
+    labels: tuple[LabelSpec, ...]
+    feeds: Mapping[str, tuple[str, ...]] | None = None
+    weight: str | None = None
+    has_validation: bool = False
+    moments: Mapping[str, Moments] = field(default_factory=dict)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Every column that is fed, once."""
+        wished = [*self.columns, *(label.column for label in self.labels)]
+        wished += [self.weight] if self.weight is not None else []
+        return tuple(dict.fromkeys(wished))
+
+
+@dataclass(frozen=True)
+class ModelPart:
+    """The model to train: a pickled function with its arguments, or a file of Keras."""
+
+    name: str
+    function: bytes = field(default=b"", repr=False)
+    args: Mapping[str, Any] = field(default_factory=dict)
+    file: bytes = field(default=b"", repr=False)
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One training.
+
+    Attributes:
+        loss, optimizer, metrics, loss_weights, learning_rate: As Keras takes them, or what it
+            serialised of them; None to keep what the model was compiled with.
+        callbacks: A pickled list of callbacks, or of a function that makes one; empty for none.
+        window: Rows to shuffle within; 0 keeps the order.
+        patience: Arguments of early stopping; None for none.
+        is_classifier: Whether the user said that it is about classes.
+    """
+
+    model: ModelPart
+    batch_size: int
+    epochs: int
+    seed: int
+    loss: Any = None
+    optimizer: Any = None
+    metrics: Any = None
+    loss_weights: Any = None
+    learning_rate: Any = None
+    callbacks: bytes = field(default=b"", repr=False)
+    window: int = 0
+    patience: Mapping[str, Any] | None = None
+    time_limit_s: float | None = None
+    verbose: int = 0
+    is_classifier: bool = False
+
+
+@dataclass(frozen=True)
+class FitSpec:
+    """Candidates that are trained one after the other on the same rows."""
+
+    data: DataSpec
+    candidates: tuple[Candidate, ...]
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """What became of a candidate.
+
+    Attributes:
+        model: The file of Keras.
+        contract: What goes in and comes out, as JSON takes it.
+        summary: As Keras prints it.
+        stopped: Why training ended before its last epoch; empty if it did not.
+    """
+
+    model: bytes = field(repr=False)
+    contract: Mapping[str, Any]
+    summary: str = field(repr=False)
+    stopped: str = ""

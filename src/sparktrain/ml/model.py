@@ -1,0 +1,207 @@
+"""The model that a fit makes: a Transformer that knows what goes in and what comes out."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pyspark.ml.base import Model
+from pyspark.ml.util import MLReadable, MLReader, MLWritable, MLWriter
+
+from sparktrain.errors import ConfigError
+from sparktrain.ml.contract import Contract
+from sparktrain.ml.outputs import Names, finish, plan_columns
+from sparktrain.ml.params import MODEL_ROWS, set_defaults, with_params
+from sparktrain.ml.persistence import PartsReader, PartsWriter
+from sparktrain.scoring.spec import KERAS, ModelSource
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from pyspark.sql import DataFrame
+
+
+@with_params(*MODEL_ROWS)
+class KerasModel(Model, MLWritable, MLReadable["KerasModel"]):
+    """What KerasEstimator.fit() gives, and KerasModel.load().
+
+        scored = model.transform(test)     # all columns of test are kept
+        model.history                      # a row for each epoch
+        model.write().overwrite().save("path")
+
+    transform() checks the DataFrame before any job: SchemaError names the column that is wrong.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        set_defaults(self)
+        self._packed = b""
+        self._contract: Contract | None = None
+        self._history: tuple[Mapping[str, float], ...] = ()
+        self._summary = ""
+
+    @classmethod
+    def make(
+        cls,
+        packed: bytes,
+        contract: Contract,
+        history: Sequence[Mapping[str, float]],
+        summary: str,
+    ) -> KerasModel:
+        one = cls()
+        one._packed, one._contract = packed, contract
+        one._history, one._summary = tuple(history), summary
+        return one
+
+    @property
+    def contract(self) -> Contract:
+        """What goes in, what comes out, classes, standardisation, versions."""
+        if self._contract is None:
+            raise ConfigError(
+                problem="This KerasModel is empty.",
+                advice="Models come from KerasEstimator.fit() and KerasModel.load().",
+            )
+        return self._contract
+
+    @property
+    def history(self) -> pd.DataFrame:
+        """Loss and metrics, a row for each epoch."""
+        import pandas as pd
+
+        frame = pd.DataFrame([dict(row) for row in self._history])
+        return frame.set_index(frame["epoch"].astype(int)).drop(columns="epoch") if len(
+            frame
+        ) else frame  # fmt: skip
+
+    @property
+    def run_dir(self) -> str:
+        """Where the run has its logs and events; empty if it is not known."""
+        return self.contract.run_dir
+
+    @property
+    def classes(self) -> tuple[Any, ...]:
+        """The names of the classes by position; empty if they have none."""
+        return self.contract.labels[0].classes
+
+    def summary(self) -> str:
+        """What Keras says about the model, as text."""
+        return self._summary
+
+    def plot(self, path: str | None = None) -> Any:
+        """Draws the curves of the loss and every metric; needs matplotlib.
+
+        Args:
+            path: Where to write the picture; its ending says the format. Defaults to None.
+
+        Returns:
+            The matplotlib figure.
+        """
+        from sparktrain.ml.plotting import plot
+
+        return plot(self._history, path)
+
+    def keras_model(self) -> Any:
+        """The model itself, loaded with Keras in this process."""
+        import importlib
+
+        models: Any = importlib.import_module("keras.models")
+        with tempfile.TemporaryDirectory(prefix="sparktrain-model-") as folder:
+            return models.load_model(self._write(Path(folder, "model.keras")))
+
+    def export(self, path: str) -> str:
+        """Writes the .keras file, to any place that fsspec knows; returns the path."""
+        import fsspec
+
+        if not path.endswith(".keras"):
+            raise ConfigError(
+                problem=f"export() got {path!r}.", advice="Expected a name that ends in .keras."
+            )
+        with fsspec.open(path, "wb") as stream:
+            stream.write(self._packed)
+        return path
+
+    def _write(self, path: Path) -> Path:
+        path.write_bytes(self._packed)
+        return path
+
+    @property
+    def source(self) -> ModelSource:
+        """The model as scoring takes it."""
+        key = hashlib.sha256(self._packed).hexdigest()
+        return ModelSource(kind=KERAS, name=self.uid, key=key, packed=self._packed)
+
+    def _transform(self, dataset: DataFrame) -> DataFrame:
+        from sparktrain.driver.scores import score_frame
+
+        contract = self.contract
+        get = self.getOrDefault
+        label = get("labelCol")
+        names = Names(
+            prediction=get("predictionCol") or "",
+            probability=get("probabilityCol") or "",
+            raw=get("rawPredictionCol") or "",
+            predicted_label=get("predictedLabelCol") or "",
+            label_index=get("labelIndexCol") or "",
+            label=label if isinstance(label, str) else None,
+            outputs=get("outputCols") or {},
+        )
+        feeds = self._find_feeds()
+        fed = {column for columns in feeds.values() for column in columns}
+        added = plan_columns(contract, names, list(dataset.columns))
+        scored = score_frame(
+            dataset,
+            self.source,
+            contract.info,
+            feeds=feeds,
+            picks=added.picks,
+            batch_size=get("scoringBatchSize"),
+            fill={name: one for name, one in (get("fill") or {}).items() if name in fed},
+            pad={name: one for name, one in (get("pad") or {}).items() if name in fed},
+        )
+        return finish(scored, added)
+
+    def _find_feeds(self) -> dict[str, tuple[str, ...]]:
+        """The columns of each input: as trained, or others of the same number by their names."""
+        trained = dict(self.contract.feeds)
+        wished = self.getOrDefault("featureCols")
+        if not wished:
+            return trained
+        if isinstance(wished, Mapping) and set(wished) == set(trained):
+            return {name: tuple(wished[name]) for name in trained}
+        if isinstance(wished, Mapping):
+            wished = [column for columns in wished.values() for column in columns]
+        columns = list(self.contract.columns)
+        if set(wished) == set(columns):
+            return trained
+        if len(wished) != len(columns):
+            raise ConfigError(
+                problem=f"featureCols has {', '.join(wished)}, but the model was trained with"
+                f" {', '.join(columns)}.",
+                advice="Name as many columns, in the same order.",
+            )
+        renamed = dict(zip(columns, wished, strict=True))
+        return {name: tuple(renamed[column] for column in parts) for name, parts in trained.items()}
+
+    def write(self) -> MLWriter:
+        return PartsWriter(self)
+
+    @classmethod
+    def read(cls) -> MLReader[KerasModel]:
+        return PartsReader(cls)
+
+    def _to_parts(self) -> dict[str, bytes]:
+        return {
+            "model": self._packed,
+            "contract": self.contract.to_json().encode(),
+            "history": json.dumps([dict(row) for row in self._history]).encode(),
+            "summary": self._summary.encode(),
+        }
+
+    def _from_parts(self, parts: Mapping[str, bytes], path: str) -> None:
+        self._packed = parts["model"]
+        self._contract = Contract.from_json(parts["contract"].decode(), path)
+        self._history = tuple(json.loads(parts["history"]))
+        self._summary = parts["summary"].decode()

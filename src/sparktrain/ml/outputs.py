@@ -1,0 +1,148 @@
+"""The columns that transform() adds: asked of the scorer, then finished as Spark ML has them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from sparktrain.errors import ConfigError
+from sparktrain.fit_spec import CLASSIFICATION
+from sparktrain.ml.columns import quote
+from sparktrain.ml.contract import Contract, LabelContract
+from sparktrain.ml.labels import to_index
+from sparktrain.scoring.spec import ARGMAX, AS_IS, CLASS, FIRST, PROBABILITIES, Pick, TensorInfo
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+@dataclass(frozen=True)
+class Names:
+    """The Params of a model that name columns; an empty name leaves its column out."""
+
+    prediction: str
+    probability: str
+    raw: str
+    predicted_label: str
+    label_index: str
+    #: As it is now: the label's column, if there is one.
+    label: str | None
+    outputs: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Added:
+    """What the scorer is asked for, and which of it becomes vectors."""
+
+    picks: tuple[Pick, ...]
+    vectors: tuple[str, ...] = ()
+    #: The raw column of a single probability or logit, which becomes two values.
+    pair: str = ""
+    is_logits: bool = False
+    #: The column of labels -> the column of their positions.
+    index: tuple[str, str, tuple[Any, ...]] | None = None
+
+
+def plan_columns(contract: Contract, names: Names, columns: list[str]) -> Added:
+    """Which columns are added to a DataFrame that has these."""
+    outputs = {one.name: one for one in contract.info.outputs}
+    label = contract.labels[0]
+    if len(outputs) == 1 and label.task == CLASSIFICATION:
+        added = _plan_classes(label, outputs[label.output], names, columns)
+    elif len(outputs) == 1:
+        how = FIRST if _is_single(outputs[label.output]) else AS_IS
+        column = names.outputs.get(label.output, names.prediction)
+        added = Added((Pick(label.output, column, how),) if column else ())
+    else:
+        unknown = sorted(set(names.outputs) - set(outputs))
+        if unknown:
+            raise ConfigError(
+                problem=f"outputCols names {', '.join(unknown)}, which the model does not have.",
+                advice=f"Its outputs are {', '.join(outputs)}.",
+            )
+        picks = [
+            Pick(name, names.outputs.get(name, name), FIRST if _is_single(one) else AS_IS)
+            for name, one in outputs.items()
+        ]
+        added = Added(tuple(pick for pick in picks if pick.column))
+    made = [pick.column for pick in added.picks]
+    made += [added.index[1]] if added.index is not None else []
+    taken = sorted(set(made) & set(columns)) or sorted({one for one in made if made.count(one) > 1})
+    if taken:
+        raise ConfigError(
+            problem=f"The model adds a column {taken[0]!r}, which the DataFrame has already.",
+            advice="Drop it, or give the new one another name, as with setPredictionCol.",
+        )
+    return added
+
+
+def _plan_classes(
+    label: LabelContract, output: TensorInfo, names: Names, columns: list[str]
+) -> Added:
+    picks = [
+        Pick(label.output, names.prediction, ARGMAX, is_logits=label.is_logits),
+        Pick(label.output, names.probability, PROBABILITIES, is_logits=label.is_logits),
+        Pick(label.output, names.raw, AS_IS),
+    ]
+    index = None
+    if label.classes:
+        picks.append(
+            Pick(
+                label.output,
+                names.predicted_label,
+                CLASS,
+                classes=label.classes,
+                is_logits=label.is_logits,
+            )
+        )
+        if names.label in columns and names.label is not None and names.label_index:
+            index = (names.label, names.label_index, label.classes)
+    return Added(
+        tuple(pick for pick in picks if pick.column),
+        tuple(name for name in (names.probability, names.raw) if name),
+        names.raw if _is_single(output) else "",
+        label.is_logits,
+        index,
+    )
+
+
+def _is_single(output: TensorInfo) -> bool:
+    return output.shape in ((), (1,))
+
+
+def finish(scored: DataFrame, added: Added) -> DataFrame:
+    """Vectors in the place of arrays, and the positions of labels."""
+    if not added.vectors and added.index is None:
+        return scored
+    from pyspark.ml.functions import array_to_vector
+    from pyspark.sql import functions as F  # noqa: N812 (everybody's name for it)
+
+    kinds = dict(scored.dtypes)
+    found: list[Any] = []
+    for name in scored.columns:
+        column = F.col(quote(name))
+        if name == added.pair:
+            value = (column[0] if kinds[name].startswith("array") else column).cast("double")
+            # As Spark's own classifiers have it: the second value grows with the second class.
+            other = -value if added.is_logits else 1 - value
+            column = F.when(value.isNotNull(), F.array(other, value))
+        if name in added.vectors:
+            column = array_to_vector(column.cast("array<double>")).alias(name)
+        found.append(column)
+    if added.index is not None:
+        label, name, classes = added.index
+        kind = kinds.get(label, "")
+        place = _find_place(label, classes, kind)
+        found.append(place.cast("double").alias(name))
+    return scored.select(*found)
+
+
+def _find_place(label: str, classes: tuple[Any, ...], kind: str) -> Any:
+    """A label's position; one behind the last for a label that the model has never seen."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    column = F.col(quote(label))
+    if kind != "string" and all(isinstance(one, str) for one in classes):
+        return column  # labels were positions with names
+    return F.when(column.isNotNull(), F.coalesce(to_index(label, classes), F.lit(len(classes))))

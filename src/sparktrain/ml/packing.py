@@ -1,0 +1,170 @@
+"""The user's objects on their way to the trainer: pickled, as a file, or as plain values.
+
+Keras is never imported here: an object of Keras brings it with it.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import sys
+import tempfile
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import cloudpickle
+import numpy as np
+
+from sparktrain.errors import ConfigError, FunctionError
+from sparktrain.fit_spec import ModelPart
+
+_CONFIG = "config.json"
+
+
+def pickle_value(what: str, value: Any) -> bytes:
+    """The pickled value; raises FunctionError for what cannot travel."""
+    try:
+        body: bytes = cloudpickle.dumps(value)
+        return body
+    except Exception as error:
+        raise FunctionError(
+            problem=f"{what} cannot be sent to the nodes: {type(error).__name__}: {error}.",
+            advice="It must not hold on to a SparkSession, a DataFrame, an open file or a lock."
+            " Make such things inside the function.",
+        ) from error
+
+
+def is_of_keras(value: Any) -> bool:
+    """Whether a value is an object of Keras 3, or of a subclass of one of its classes."""
+    return any(cls.__module__.split(".")[0] == "keras" for cls in type(value).__mro__)
+
+
+def to_json(name: str, value: Any) -> Any:
+    """Plain values in the place of objects of Keras and functions; trainers turn them back."""
+    if value is None or isinstance(value, (str, bool, int, float)):
+        return value
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, Mapping):
+        return {str(key): to_json(name, one) for key, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [to_json(name, one) for one in value]
+    if any(cls.__module__.split(".")[0] == "tf_keras" for cls in type(value).__mro__):
+        raise ConfigError(
+            problem=f"The parameter {name} got a {type(value).__qualname__} of tf_keras.",
+            advice="Expected one of Keras 3: import keras.",
+        )
+    is_own = type(value).__module__.split(".")[0] == "keras"
+    is_function = callable(value) and str(getattr(value, "__module__", "")).startswith("keras.")
+    if is_own or is_function:
+        made = sys.modules["keras"].saving.serialize_keras_object(value)
+        if _is_plain(made):
+            return made
+    if is_of_keras(value) or callable(value):
+        packed = pickle_value(f"The parameter {name}", value)
+        return {"pickled": base64.b64encode(packed).decode()}
+    raise ConfigError(
+        problem=f"The parameter {name} got a {type(value).__qualname__}.",
+        advice="Expected a name, an object of Keras, a function, or a list or dict of these.",
+    )
+
+
+def _is_plain(value: Any) -> bool:
+    try:
+        json.dumps(value)
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
+def pack_model(model: Any, args: Mapping[str, Any] | None) -> ModelPart:
+    """A model function, a Keras model, or the path of a file, ready to travel."""
+    if model is None:
+        raise ConfigError(
+            problem="The estimator has no model.",
+            advice="Give model=: a function that returns a Keras model, a Keras model, or the"
+            " path of a .keras file.",
+        )
+    if isinstance(model, (str, Path)):
+        packed = _read_file(str(model))
+        part = ModelPart(name=repr(str(model)), file=packed)
+    elif is_of_keras(model) and hasattr(model, "save"):
+        part = ModelPart(name=repr(getattr(model, "name", "model")), file=_save(model))
+    elif callable(model):
+        name = repr(getattr(model, "__qualname__", type(model).__qualname__))
+        packed = pickle_value(f"The model function {name}", model)
+        return ModelPart(name=name, function=packed, args=dict(args or {}))
+    else:
+        raise ConfigError(
+            problem=f"The parameter model got a {type(model).__module__}."
+            f"{type(model).__qualname__}.",
+            advice="Expected a function that returns a Keras model, a model of Keras 3, or the"
+            " path of a .keras file.",
+        )
+    if args:
+        raise ConfigError(
+            problem=f"modelArgs has {', '.join(args)}, but model is no function.",
+            advice="Leave modelArgs out, or give a function that takes them.",
+        )
+    return part
+
+
+def _save(model: Any) -> bytes:
+    if not getattr(model, "built", False):
+        raise ConfigError(
+            problem=f"The model {model.name!r} has no input shape yet, so it cannot be saved and"
+            " sent.",
+            advice="Begin it with keras.Input(...), or give a function that makes it.",
+        )
+    with tempfile.TemporaryDirectory(prefix="sparktrain-model-") as folder:
+        path = Path(folder, "model.keras")
+        try:
+            model.save(path)
+        except Exception as error:
+            raise FunctionError(
+                problem=f"The model {model.name!r} cannot be saved: {type(error).__name__}:"
+                f" {error}.",
+                advice="Give a function that makes it.",
+            ) from error
+        return path.read_bytes()
+
+
+def _read_file(path: str) -> bytes:
+    import fsspec
+
+    try:
+        with fsspec.open(path, "rb") as stream:
+            packed: bytes = stream.read()
+    except Exception as error:
+        raise ConfigError(
+            problem=f"The model file {path!r} cannot be read: {type(error).__name__}: {error}.",
+            advice="Give the path of a .keras file that the driver can read.",
+        ) from error
+    if find_config(packed) is None:
+        raise ConfigError(
+            problem=f"The file {path!r} is not a model of Keras 3.",
+            advice="Expected a file that model.save('name.keras') wrote.",
+        )
+    return packed
+
+
+def find_config(packed: bytes) -> Mapping[str, Any] | None:
+    """What a file of Keras says about its model; None if it is none."""
+    import io
+
+    try:
+        with zipfile.ZipFile(io.BytesIO(packed)) as archive:
+            config: Mapping[str, Any] = json.loads(archive.read(_CONFIG))
+            return config
+    except (zipfile.BadZipFile, KeyError, ValueError):
+        return None
+
+
+def find_loss(part: ModelPart) -> tuple[bool | None, Any]:
+    """Whether a model is compiled, and with which loss; (None, None) if only a call can tell."""
+    if not part.file:
+        return None, None
+    compilation = (find_config(part.file) or {}).get("compile_config")
+    return bool(compilation), (compilation or {}).get("loss")

@@ -1,0 +1,113 @@
+"""From an estimator's Params to what a fit is made of; what cannot be is refused here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from sparktrain.errors import ConfigError
+from sparktrain.fit_spec import Candidate, ModelPart, find_kind, split_loss
+from sparktrain.ml.fitting import RunWishes
+from sparktrain.ml.packing import find_loss, pack_model, pickle_value
+from sparktrain.ml.prepare import DataWishes
+
+#: Rows within which shuffle=True mixes.
+WINDOW = 10_000
+
+
+def make_candidate(get: Any, is_classifier: bool) -> Candidate:
+    """One training, packed; raises ConfigError for what can be known to fail.
+
+    Args:
+        get: Gives the value of a Param by its name.
+    """
+    part = pack_model(get("model"), get("modelArgs"))
+    is_compiled, _ = find_loss(part)
+    if is_compiled is False and get("loss") is None:
+        raise ConfigError(
+            problem=f"The model {part.name} is not compiled, and the estimator has no loss.",
+            advice="Give loss='sparse_categorical_crossentropy' or another one, or compile the"
+            " model.",
+        )
+    callbacks = get("callbacks")
+    shuffle = get("shuffle")
+    return Candidate(
+        model=part,
+        batch_size=get("batchSize"),
+        epochs=get("epochs"),
+        seed=get("seed"),
+        loss=get("loss"),
+        optimizer=get("optimizer"),
+        metrics=get("metrics"),
+        loss_weights=get("lossWeights"),
+        learning_rate=get("learningRate"),
+        callbacks=pickle_value("The parameter callbacks", callbacks) if callbacks else b"",
+        window=WINDOW if shuffle is True else int(shuffle),
+        patience=_find_patience(get("earlyStopping"), get("validation")),
+        time_limit_s=get("timeLimit"),
+        verbose=get("verbose"),
+        is_classifier=is_classifier,
+    )
+
+
+def _find_patience(wished: Any, validation: Any) -> Mapping[str, Any] | None:
+    if wished is None:
+        return None
+    given = wished if isinstance(wished, Mapping) else {"patience": wished}
+    has_validation = validation is not None and validation != 0
+    return {"monitor": "val_loss" if has_validation else "loss", **given}
+
+
+def make_data_wishes(get: Any, part: ModelPart, is_of_classes: bool | None) -> DataWishes:
+    """What is fed.
+
+    Args:
+        is_of_classes: What the kind of estimator says about labels; None if the loss does.
+    """
+    label, validation = get("labelCol"), get("validation")
+    is_fraction = isinstance(validation, float)
+    return DataWishes(
+        features=get("featureCols"),
+        label=label,
+        weight=get("weightCol"),
+        validation=validation,
+        # For the split only: candidates of different seeds can share their rows else.
+        seed=get("seed") if is_fraction else 0,
+        classes=get("classes"),
+        standardize=get("standardize"),
+        shapes=get("shapes"),
+        pad=get("pad"),
+        fill=get("fill"),
+        is_of_classes=_find_classes(get("loss"), part, label, is_of_classes),
+    )
+
+
+def _find_classes(
+    loss: Any, part: ModelPart, label: Any, is_of_classes: bool | None
+) -> dict[str, bool | None]:
+    outputs = tuple(label) if isinstance(label, Mapping) else ("",)
+    if is_of_classes is not None:
+        return dict.fromkeys(outputs, is_of_classes)
+    if loss is None:
+        loss = find_loss(part)[1]
+    if loss is None:
+        return dict.fromkeys(outputs)
+    if outputs == ("",) and isinstance(loss, Mapping) and "class_name" not in loss:
+        values = list(loss.values())
+        loss = values[0] if len(values) == 1 else None
+    losses = split_loss(loss, outputs)
+    return {
+        name: None if one is None else find_kind(one).is_of_classes
+        for name, one in zip(outputs, losses, strict=True)
+    }
+
+
+def make_run_wishes(get: Any) -> RunWishes:
+    return RunWishes(
+        num_workers=get("numWorkers"),
+        max_restarts=get("maxRestarts"),
+        run_dir=get("runDir"),
+        env=get("env"),
+        settings=get("settings"),
+        progress=get("progress"),
+    )

@@ -1,0 +1,156 @@
+"""The model of a candidate: made or loaded, built, standardised, compiled."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from sparktrain.errors import ConfigError
+from sparktrain.fit_spec import Candidate, ModelPart
+from sparktrain.scoring.spec import TensorInfo
+
+
+def open_model(part: ModelPart) -> Any:
+    """Calls the user's function, or loads the file; to be called in the strategy's scope."""
+    import cloudpickle
+    import keras
+
+    if part.file:
+        with tempfile.TemporaryDirectory(prefix="sparktrain-model-") as folder:
+            path = Path(folder, "model.keras")
+            path.write_bytes(part.file)
+            try:
+                return keras.models.load_model(path)
+            except Exception as error:
+                raise ConfigError(
+                    problem=f"The model {part.name} cannot be loaded by Keras"
+                    f" {keras.__version__}: {type(error).__name__}: {error}.",
+                    advice="Give a function that makes the model, where it has layers or losses"
+                    " of your own; else write the file anew with model.save('model.keras').",
+                ) from error
+    model = cloudpickle.loads(part.function)(**part.args)
+    if not isinstance(model, keras.Model):
+        raise ConfigError(
+            problem=f"The function {part.name} returned {type(model).__module__}."
+            f"{type(model).__qualname__}.",
+            advice="Expected a model of Keras 3: return keras.Sequential([...]).",
+        )
+    return model
+
+
+def has_inputs(model: Any) -> bool:
+    return bool(getattr(model, "inputs", None))
+
+
+def build_model(model: Any, inputs: Sequence[TensorInfo]) -> Any:
+    """The model with inputs it knows: a functional one around it, if it has none of its own."""
+    import keras
+
+    tensors = {one.name: keras.Input(one.shape, dtype=one.dtype, name=one.name) for one in inputs}
+    given: Any = tensors if len(tensors) > 1 else next(iter(tensors.values()))
+    outputs = model(given)
+    if has_inputs(model):  # a Sequential model has made its own of it
+        return model
+    return _take_compilation(keras.Model(given, outputs, name=model.name), model)
+
+
+def standardise(model: Any, moments: Mapping[str, tuple[Any, Any]]) -> Any:
+    """The model behind layers that take the mean from its inputs and divide by the deviation.
+
+    Args:
+        moments: Input -> (mean, variance) in the shape of a row.
+    """
+    import keras
+
+    tensors = {}
+    changed = {}
+    for tensor in model.inputs:
+        name = tensor.name.split(":")[0]
+        made = keras.Input(tuple(tensor.shape[1:]), dtype=tensor.dtype, name=name)
+        tensors[name] = changed[name] = made
+        if name in moments:
+            mean, variance = moments[name]
+            axes = tuple(range(1, len(tensor.shape)))
+            layer = keras.layers.Normalization(
+                axes, mean=mean, variance=variance, name=f"{name}_standard"
+            )
+            changed[name] = layer(made)
+    given: Any = changed if len(changed) > 1 else next(iter(changed.values()))
+    outputs = _rename(model, model(given))
+    inputs: Any = tensors if len(tensors) > 1 else next(iter(tensors.values()))
+    return _take_compilation(keras.Model(inputs, outputs, name=f"{model.name}_standard"), model)
+
+
+def _rename(model: Any, outputs: Any) -> Any:
+    """Outputs under the names they have in the model: a layer gives its own to all of them."""
+    import keras
+
+    from sparktrain.scoring.model_info import name_outputs
+
+    named = name_outputs(model, outputs)
+    if isinstance(outputs, Mapping):
+        return outputs
+    kept = [keras.layers.Identity(name=name)(tensor) for name, tensor in named.items()]
+    return kept if len(kept) > 1 else kept[0]
+
+
+def _take_compilation(model: Any, inner: Any) -> Any:
+    if inner.compiled:
+        model.compile(**find_compilation(inner))
+    return model
+
+
+def find_compilation(model: Any) -> dict[str, Any]:
+    """What a model was compiled with, as the objects themselves."""
+    kept = getattr(model, "_compile_config", None)
+    if kept is None:
+        return {}
+    return dict(kept.config)
+
+
+def compile_model(model: Any, candidate: Candidate, name: str) -> None:
+    """Compiles with what the user gave, over what the model has; as it is if nothing was."""
+    import keras
+
+    given = {
+        "loss": open_value(candidate.loss),
+        "metrics": open_value(candidate.metrics),
+        "loss_weights": candidate.loss_weights,
+        "optimizer": candidate.optimizer,
+    }
+    if not model.compiled and candidate.loss is None:
+        raise ConfigError(
+            problem=f"The model {name} is not compiled, and the estimator has no loss.",
+            advice="Give loss='sparse_categorical_crossentropy' or another one, or compile the"
+            " model.",
+        )
+    if all(value is None for value in (*given.values(), candidate.learning_rate)):
+        return
+    before = find_compilation(model) if model.compiled else {}
+    optimizer = open_value(candidate.optimizer) or before.get("optimizer") or "rmsprop"
+    given["optimizer"] = keras.optimizers.get(optimizer)
+    if candidate.learning_rate is not None:
+        config = given["optimizer"].get_config()
+        config["learning_rate"] = candidate.learning_rate
+        given["optimizer"] = type(given["optimizer"]).from_config(config)
+    model.compile(**{**before, **{key: one for key, one in given.items() if one is not None}})
+
+
+def open_value(value: Any) -> Any:
+    """What the driver made JSON of, as it was: objects of Keras, and pickled ones."""
+    import base64
+
+    import cloudpickle
+    import keras
+
+    if isinstance(value, Mapping):
+        if "pickled" in value:
+            return cloudpickle.loads(base64.b64decode(value["pickled"]))
+        if "class_name" in value:
+            return keras.saving.deserialize_keras_object(dict(value))
+        return {key: open_value(one) for key, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [open_value(one) for one in value]
+    return value

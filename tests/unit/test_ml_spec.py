@@ -1,0 +1,261 @@
+"""What is decided from plain values: losses, inputs, labels, columns, contracts."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import Any
+
+import pytest
+
+import sparktrain as st
+from sparktrain.data.schema import Column
+from sparktrain.fit_spec import Candidate, DataSpec, LabelSpec, LossKind, ModelPart, find_kind
+from sparktrain.ml.contract import FORMAT, Contract
+from sparktrain.ml.fitting import fingerprint, pick_history
+from sparktrain.ml.outputs import Names, plan_columns
+from sparktrain.ml.plotting import find_curves
+from sparktrain.ml.prepare import Prepared
+from sparktrain.ml.wishes import _find_classes, _find_patience
+from sparktrain.scoring.spec import ModelInfo, TensorInfo
+from sparktrain.trainer.fit_inputs import guess_inputs, plan_inputs
+from sparktrain.trainer.fit_labels import match_labels, plan_label
+
+
+def column(name: str, dtype: str = "float", *shape: int | None) -> Column:
+    return Column(name, dtype, len(shape), shape)
+
+
+@pytest.mark.parametrize(
+    ("loss", "kind", "is_logits"),
+    [
+        ("sparse_categorical_crossentropy", "sparse", False),
+        ("SparseCategoricalCrossentropy", "sparse", False),
+        ({"class_name": "BinaryCrossentropy", "config": {"from_logits": True}}, "binary", True),
+        ({"class_name": "function", "config": "categorical_crossentropy"}, "categorical", False),
+        ("mse", "", False),
+        (None, "", False),
+    ],
+)
+def test_losses_are_known_by_name(loss: Any, kind: str, is_logits: bool) -> None:
+    assert find_kind(loss) == LossKind(kind, is_logits)
+
+
+def test_the_loss_of_each_output_says_whether_labels_are_classes() -> None:
+    part = ModelPart("f", function=b"x")
+    mixed = {"a": "mse", "b": "binary_crossentropy"}
+    labels = {"a": "x", "b": "y"}
+    assert _find_classes(mixed, part, labels, None) == {"a": False, "b": True}
+    assert _find_classes("mse", part, "y", None) == {"": False}
+    assert _find_classes(None, part, "y", None) == {"": None}
+    assert _find_classes("mse", part, "y", True) == {"": True}
+
+
+def test_early_stopping_looks_at_validation_if_there_is_some() -> None:
+    assert _find_patience(3, 0.1) == {"monitor": "val_loss", "patience": 3}
+    assert _find_patience(3, None) == {"monitor": "loss", "patience": 3}
+    assert _find_patience({"monitor": "accuracy"}, 0.1) == {"monitor": "accuracy"}
+    assert _find_patience(None, 0.1) is None
+
+
+def plan(data: DataSpec, columns: list[Column], *inputs: TensorInfo) -> Any:
+    return plan_inputs(data, {one.name: one for one in columns}, inputs)
+
+
+def test_one_column_is_reshaped_to_the_input() -> None:
+    data = DataSpec(("x",), ())
+    made = plan(data, [column("x", "float", 784)], TensorInfo("i", "float32", (28, 28, 1)))
+    assert made[0].shape == (28, 28, 1) and not made[0].is_plain
+    made = plan(data, [column("x", "float", 3)], TensorInfo("i", "float32", (3,)))
+    assert made[0].is_plain
+    made = plan(data, [column("x", "double", 3)], TensorInfo("i", "float32", (3,)))
+    assert not made[0].is_plain
+
+
+def test_several_columns_are_joined_for_one_input() -> None:
+    data = DataSpec(("a", "v"), ())
+    columns = [column("a", "integer"), column("v", "float", 3)]
+    made = plan(data, columns, TensorInfo("i", "float32", (4,)))
+    assert made[0].columns == ("a", "v") and not made[0].is_plain
+
+
+def test_several_inputs_are_found_by_name_else_by_order() -> None:
+    columns = [column("a"), column("b")]
+    inputs = [TensorInfo("b", "float32", (1,)), TensorInfo("a", "float32", (1,))]
+    made = plan(DataSpec(("a", "b"), ()), columns, *inputs)
+    assert [one.columns for one in made] == [("b",), ("a",)]
+    inputs = [TensorInfo("p", "float32", (1,)), TensorInfo("q", "float32", (1,))]
+    made = plan(DataSpec(("a", "b"), ()), columns, *inputs)
+    assert [one.columns for one in made] == [("a",), ("b",)]
+    feeds = {"q": ("a",), "p": ("b",)}
+    made = plan(DataSpec(("a", "b"), (), feeds), columns, *inputs)
+    assert [one.columns for one in made] == [("b",), ("a",)]
+
+
+@pytest.mark.parametrize(
+    ("data", "columns", "inputs", "words"),
+    [
+        (DataSpec(("x",), ()), [column("x", "float", 3)], [TensorInfo("i", "float32", (4,))],
+         ["'x'", "(3,)", "(4,)"]),
+        (DataSpec(("x",), ()), [column("x", "string")], [TensorInfo("i", "float32", ())],
+         ["'x'", "string"]),
+        (DataSpec(("x",), (), {"k": ("x",)}), [column("x")],
+         [TensorInfo("i", "float32", ()), TensorInfo("j", "float32", ())], ["k", "i, j"]),
+        (DataSpec(("x",), ()), [column("x")],
+         [TensorInfo("i", "float32", ()), TensorInfo("j", "float32", ())], ["1 columns", "2"]),
+        (DataSpec(("x", "y"), ()), [column("x", "float", 2, 2), column("y", "float", 3, 2)],
+         [TensorInfo("i", "float32", (10,))], ["'y'", "joined"]),
+    ],
+)  # fmt: skip
+def test_what_does_not_fit_is_named(
+    data: DataSpec, columns: list[Column], inputs: list[TensorInfo], words: list[str]
+) -> None:
+    with pytest.raises(st.ConfigError) as caught:
+        plan(data, columns, *inputs)
+    for word in words:
+        assert word in str(caught.value)
+
+
+def test_a_model_without_shapes_takes_what_it_is_given() -> None:
+    columns = {"a": column("a", "integer"), "v": column("v", "float", 3)}
+    joined = guess_inputs(DataSpec(("a", "v"), ()), columns)
+    assert joined == (TensorInfo("inputs", "float32", (4,)),)
+    assert guess_inputs(DataSpec(("a",), ()), columns) == (TensorInfo("inputs", "int32", (1,)),)
+
+
+def label(of: Column, *shape: int, loss: str = "mse", is_classifier: bool = False, **spec: Any):  # type: ignore[no-untyped-def]
+    output = TensorInfo("out", "float32", shape)
+    made = LabelSpec(of.name, **spec)
+    return plan_label(made, of, output, find_kind(loss), is_classifier)
+
+
+def test_labels_take_the_form_of_the_loss() -> None:
+    whole = column("y", "integer")
+    sparse = label(whole, 3, loss="sparse_categorical_crossentropy")
+    assert (sparse.task, sparse.num_classes, sparse.is_plain) == ("classification", 3, True)
+    hot = label(whole, 3, loss="categorical_crossentropy")
+    assert hot.one_hot == 3 and hot.task == "classification"
+    binary = label(whole, 1, loss="binary_crossentropy")
+    assert (binary.num_classes, binary.dtype, binary.shape) == (2, "float32", (1,))
+    many = label(column("y", "float", 4), 4, loss="binary_crossentropy")
+    assert many.task == "values"
+    number = label(column("y", "double"), 1)
+    assert (number.task, number.shape, number.is_plain) == ("regression", (1,), False)
+    own = label(whole, 3, loss="own", is_classifier=True)
+    assert own.task == "classification" and own.dtype == "int32"
+
+
+@pytest.mark.parametrize(
+    ("of", "shape", "options", "words"),
+    [
+        (column("y", "integer"), (3,), {"loss": "sparse_categorical_crossentropy",
+         "num_classes": 10}, ["'y'", "10 classes", "has 3"]),
+        (column("y", "float", 2), (3,), {}, ["'y'", "(2,)", "(3,)"]),
+        (column("y", "string"), (1,), {}, ["'y'", "strings"]),
+    ],
+)  # fmt: skip
+def test_labels_that_do_not_fit_are_named(
+    of: Column, shape: tuple[int, ...], options: Any, words: list[str]
+) -> None:
+    with pytest.raises(st.SchemaError) as caught:
+        label(of, *shape, **options)
+    for word in words:
+        assert word in str(caught.value)
+
+
+def test_labels_are_matched_with_outputs() -> None:
+    outputs = [TensorInfo("a", "float32", (1,)), TensorInfo("b", "float32", (1,))]
+    specs = [LabelSpec("y", "b"), LabelSpec("x", "a")]
+    found = match_labels(specs, outputs)
+    assert [(spec.column, out.name) for spec, out in found] == [("x", "a"), ("y", "b")]
+    with pytest.raises(st.ConfigError, match="2 outputs"):
+        match_labels([LabelSpec("y")], outputs)
+    with pytest.raises(st.ConfigError, match="c, a, but the model has a, b"):
+        match_labels([LabelSpec("y", "c"), LabelSpec("x", "a")], outputs)
+
+
+def make_contract(task: str = "classification", classes: list[Any] = [], *shape: int) -> Contract:  # noqa: B006
+    info = ModelInfo(
+        (TensorInfo("i", "float32", (2,)),), (TensorInfo("o", "float32", shape or (3,)),)
+    )
+    values = {
+        "info": info.to_dict(),
+        "feeds": [["i", ["x"]]],
+        "labels": [
+            {
+                "column": "y",
+                "output": "o",
+                "task": task,
+                "num_classes": 3,
+                "classes": classes,
+                "is_logits": False,
+            }
+        ],
+        "versions": {"sparktrain": "9.9"},
+    }
+    return Contract.from_dict(json.loads(json.dumps(values)))
+
+
+def test_a_contract_survives_json_and_refuses_newer_ones() -> None:
+    contract = make_contract(classes=["a", "b", "c"])
+    assert Contract.from_json(contract.to_json(), "here") == contract
+    newer = json.dumps({**json.loads(contract.to_json()), "format": FORMAT + 1})
+    with pytest.raises(st.ConfigError, match=r"'here'.*format 2.*sparktrain 9.9"):
+        Contract.from_json(newer, "here")
+    with pytest.raises(st.ConfigError, match="damaged"):
+        Contract.from_json("{", "here")
+
+
+NAMES = Names("prediction", "probability", "raw", "predicted", "index", "y", {})
+
+
+def test_a_classifier_adds_what_spark_ml_has() -> None:
+    added = plan_columns(make_contract(classes=["a", "b", "c"]), NAMES, ["x", "y"])
+    assert [(one.column, one.how) for one in added.picks] == [
+        ("prediction", "argmax"),
+        ("probability", "probabilities"),
+        ("raw", "as_is"),
+        ("predicted", "class"),
+    ]
+    assert added.index == ("y", "index", ("a", "b", "c")) and not added.pair
+    assert plan_columns(make_contract(classes=["a", "b", "c"]), NAMES, ["x"]).index is None
+    fewer = dataclasses.replace(NAMES, probability="", raw="")
+    assert [one.column for one in plan_columns(make_contract(), fewer, ["x"]).picks] == [
+        "prediction"
+    ]
+
+
+def test_a_regressor_adds_a_number_or_an_array() -> None:
+    one = plan_columns(make_contract("regression", [], 1), NAMES, ["x"])
+    assert [(pick.column, pick.how) for pick in one.picks] == [("prediction", "first")]
+    many = plan_columns(make_contract("regression"), NAMES, ["x"])
+    assert many.picks[0].how == "as_is" and not many.vectors
+
+
+def test_columns_that_are_there_already_are_not_written_over() -> None:
+    with pytest.raises(st.ConfigError, match="'prediction'"):
+        plan_columns(make_contract(), NAMES, ["x", "prediction"])
+
+
+def test_history_is_that_of_one_fit() -> None:
+    rows = [
+        {"epoch": 1, "loss": 3.0},
+        {"fit": 2, "epoch": 1, "loss": 2.0},
+        {"epoch": 2, "loss": 1.0},
+    ]
+    assert pick_history(rows, 1) == ({"epoch": 1, "loss": 3.0}, {"epoch": 2, "loss": 1.0})
+    assert pick_history(rows, 2) == ({"epoch": 1, "loss": 2.0},)
+
+
+def test_curves_put_validation_beside_training() -> None:
+    rows = [{"epoch": 1, "loss": 3.0, "val_loss": 4.0}, {"epoch": 2, "loss": 1.0, "val_loss": 2.0}]
+    assert find_curves(rows) == {"loss": {"train": [3.0, 1.0], "validation": [4.0, 2.0]}}
+
+
+def test_another_fit_has_another_fingerprint() -> None:
+    prepared = Prepared({}, DataSpec(("x",), (LabelSpec("y"),)))
+    one = Candidate(ModelPart("f", function=b"1"), 32, 1, 0)
+    longer = dataclasses.replace(one, epochs=9, model=ModelPart("f", function=b"2"))
+    other = dataclasses.replace(one, learning_rate=0.1)
+    assert fingerprint(prepared, [one]) == fingerprint(prepared, [longer])
+    assert fingerprint(prepared, [one]) != fingerprint(prepared, [other])
