@@ -45,8 +45,8 @@ class KerasEstimator(Estimator[KerasModel], MLWritable, MLReadable["KerasEstimat
     themselves.
     """
 
-    #: Not JSON: saved beside the others, or not at all.
-    _unsaved = ("model", "callbacks", "validation")
+    #: Not JSON: saved beside the others.
+    _unsaved = ("model", "callbacks")
     #: Whether labels are classes; None if the loss says.
     _is_of_classes: bool | None = None
 

@@ -74,7 +74,7 @@ def train(
         left = candidates[len(found) :]
         with contextlib.ExitStack() as stack:
             folder = _find_folder(spark, wishes, is_grid, stack)
-            if not is_grid and wishes.run_dir is not None:
+            if not is_grid and folder is not None:
                 _check_fit(folder, prepared, left)
             settings = _find_settings(spark, wishes, is_grid, is_beside_others)
             stack.enter_context(GATE.passing(wishes.num_workers, spark_facts.count_slots(spark)))
@@ -92,10 +92,10 @@ def train(
                 )
             except TrainingError as error:
                 # Candidates train in order: the first that is not done is the one that failed.
-                found += _read_done(folder)[: len(left) - 1]
+                found += _read_done(folder)[: len(left) - 1] if folder is not None else []
                 found.append(error)
                 continue
-            shutil.rmtree(folder / DONE_FOLDER, ignore_errors=True)
+            shutil.rmtree(Path(result.run_dir, DONE_FOLDER), ignore_errors=True)
             found += [
                 Trained(fitted, pick_history(result.metrics, number), result.run_dir)
                 for number, fitted in enumerate(result.value, 1)
@@ -124,13 +124,16 @@ def _read_done(folder: Path) -> list[Trained | SparktrainError]:
 
 def _find_folder(
     spark: SparkSession, wishes: RunWishes, is_grid: bool, stack: contextlib.ExitStack
-) -> Path:
-    """The run directory: the user's for a single fit, a new one below it for others."""
+) -> Path | None:
+    """The run directory: the user's for a single fit, a new one below it for others.
+
+    None leaves it to run(); who is to look for what a failed run has done must know it.
+    """
     given = dict(wishes.settings or {})
     runs_dir = resolve(given, lambda key: spark_facts.get_conf(spark, key), os.environ).runs_dir
     run_id = make_run_id()
     if wishes.run_dir is None:
-        return resolve_run_dir(None, runs_dir, run_id)
+        return resolve_run_dir(None, runs_dir, run_id) if is_grid else None
     folder = resolve_run_dir(wishes.run_dir, runs_dir, run_id)
     if is_grid or not stack.enter_context(GATE.owning(str(folder))):
         return folder / run_id

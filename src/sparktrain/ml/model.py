@@ -131,7 +131,7 @@ class KerasModel(Model, MLWritable, MLReadable["KerasModel"]):
     def source(self) -> ModelSource:
         """The model as scoring takes it."""
         key = hashlib.sha256(self._packed).hexdigest()
-        return ModelSource(kind=KERAS, name=self.uid, key=key, packed=self._packed)
+        return ModelSource(kind=KERAS, name=f"{self.uid}.keras", key=key, packed=self._packed)
 
     def _transform(self, dataset: DataFrame) -> DataFrame:
         from sparktrain.driver.scores import score_frame

@@ -6,6 +6,7 @@ Imports nothing of TensorFlow before it runs: the driver names this function, an
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,8 @@ from sparktrain.fit_spec import DONE_FOLDER, Candidate, DataSpec, FitSpec, Fitte
 
 if TYPE_CHECKING:
     from sparktrain.trainer.context import Context
+
+SUMMARY_WIDTH = 90
 
 
 def fit_candidates(context: Context) -> list[Fitted] | None:
@@ -107,9 +110,21 @@ def _pack(context: Context, plan: Any, why: str, is_single: bool) -> Fitted | No
         path = Path(export_model(plan.model, folder, "keras", 0))
         packed = path.read_bytes()
         path.unlink()
+    return Fitted(packed, plan.contract, _summarise(plan.model), why)
+
+
+def _summarise(model: Any) -> str:
     lines: list[str] = []
-    plan.model.summary(print_fn=lambda line, **_: lines.append(line), line_length=90)
-    return Fitted(packed, plan.contract, "\n".join(lines), why)
+    # Keras asks the terminal for its width, which a node does not have.
+    before = os.environ.get("COLUMNS")
+    os.environ["COLUMNS"] = str(SUMMARY_WIDTH)
+    try:
+        model.summary(print_fn=lambda line, **_: lines.append(line), line_length=SUMMARY_WIDTH)
+    finally:
+        os.environ.pop("COLUMNS")
+        if before is not None:
+            os.environ["COLUMNS"] = before
+    return "\n".join(lines)
 
 
 def write_fitted(folder: Path, fitted: Fitted) -> None:
