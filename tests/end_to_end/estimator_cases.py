@@ -58,6 +58,12 @@ def build_flat(units: int = 16, classes: int = 3) -> Any:
     )
 
 
+def build_linear() -> Any:
+    import keras
+
+    return keras.Sequential([keras.Input((4,)), keras.layers.Dense(3, activation="softmax")])
+
+
 def build_sigmoid() -> Any:
     import keras
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -115,8 +115,8 @@ def compile_model(model: Any, candidate: Candidate, name: str) -> None:
     import keras
 
     given = {
-        "loss": open_value(candidate.loss),
-        "metrics": open_value(candidate.metrics),
+        "loss": open_value(candidate.loss, keras.losses.get),
+        "metrics": open_value(candidate.metrics, keras.metrics.get),
         "loss_weights": candidate.loss_weights,
         "optimizer": candidate.optimizer,
     }
@@ -129,8 +129,8 @@ def compile_model(model: Any, candidate: Candidate, name: str) -> None:
     if all(value is None for value in (*given.values(), candidate.learning_rate)):
         return
     before = find_compilation(model) if model.compiled else {}
-    optimizer = open_value(candidate.optimizer) or before.get("optimizer") or "rmsprop"
-    given["optimizer"] = keras.optimizers.get(optimizer)
+    optimizer = open_value(candidate.optimizer, keras.optimizers.get)
+    given["optimizer"] = keras.optimizers.get(optimizer or before.get("optimizer") or "rmsprop")
     if candidate.learning_rate is not None:
         config = given["optimizer"].get_config()
         config["learning_rate"] = candidate.learning_rate
@@ -138,19 +138,22 @@ def compile_model(model: Any, candidate: Candidate, name: str) -> None:
     model.compile(**{**before, **{key: one for key, one in given.items() if one is not None}})
 
 
-def open_value(value: Any) -> Any:
-    """What the driver made JSON of, as it was: objects of Keras, and pickled ones."""
+def open_value(value: Any, get: Callable[[Any], Any]) -> Any:
+    """What the driver made JSON of, as it was: objects of Keras, and pickled ones.
+
+    Args:
+        get: Keras' own function for what it serialised, also in its short form.
+    """
     import base64
 
     import cloudpickle
-    import keras
 
     if isinstance(value, Mapping):
         if "pickled" in value:
             return cloudpickle.loads(base64.b64decode(value["pickled"]))
         if "class_name" in value:
-            return keras.saving.deserialize_keras_object(dict(value))
-        return {key: open_value(one) for key, one in value.items()}
+            return get(dict(value))
+        return {key: open_value(one, get) for key, one in value.items()}
     if isinstance(value, (list, tuple)):
-        return [open_value(one) for one in value]
+        return [open_value(one, get) for one in value]
     return value

@@ -1,0 +1,254 @@
+"""Equal to Keras by hand, other forms of models and columns, restarts, and what goes wrong."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import cloudpickle
+import numpy as np
+import pytest
+from pyspark.ml.evaluation import BinaryClassificationEvaluator
+
+import estimator_cases as cases
+import sparktrain as st
+
+cloudpickle.register_pickle_by_value(cases)
+
+
+@pytest.fixture(scope="module")
+def iris(spark_session: Any) -> Any:
+    return cases.make_iris(spark_session)
+
+
+def make(**wishes: Any) -> st.KerasEstimator:
+    kept = {"model": cases.build_flat, "featureCols": ["measures"], "labelCol": "label"}
+    kept["loss"] = "sparse_categorical_crossentropy"
+    return st.KerasEstimator(**{**kept, "batchSize": 16, "optimizer": "adam", **wishes})
+
+
+def count_runs(folder: Path) -> int:
+    return len([one for one in folder.iterdir() if (one / "run.json").exists()])
+
+
+@pytest.mark.parametrize("num_workers", [1, 2])
+def test_it_equals_keras_by_hand(spark: Any, num_workers: int) -> None:
+    weights, losses = st.run(
+        cases.train_by_hand, num_workers=1, args=(3, 16), progress=False, spark=spark
+    ).value
+    est = st.KerasRegressor(
+        model=cases.build_line,
+        featureCols=["x"],
+        labelCol="y",
+        loss="mse",
+        optimizer={"class_name": "SGD", "config": {"learning_rate": 0.5, "momentum": 0.9}},
+        learningRate=0.01,
+        batchSize=16,
+        epochs=3,
+        seed=5,
+        shuffle=False,
+        numWorkers=num_workers,
+        progress=False,
+    )
+    frame = cases.make_line(spark)
+    model = est.fit(frame)
+    for found, expected in zip(model.keras_model().get_weights(), weights, strict=True):
+        np.testing.assert_allclose(found, expected, atol=1e-6)
+    np.testing.assert_allclose(model.history["loss"], losses, rtol=1e-5)
+    scored = model.transform(frame)
+    assert dict(scored.dtypes)["prediction"] == "double"
+    steps = json.loads((Path(model.run_dir) / "result.json").read_text())["nodes"][0]["steps"]
+    assert steps == 3 * 64 // 16
+
+
+def test_other_losses_of_classes(iris: Any, tmp_path: Path) -> None:
+    """One run for three: labels take the form of each loss."""
+    frame = iris.filter("label < 2")
+    est = make(runDir=str(tmp_path), epochs=30, learningRate=0.1, progress=False)
+    logits = {"class_name": "BinaryCrossentropy", "config": {"from_logits": True}}
+    maps = [
+        {est.model: cases.build_sigmoid, est.loss: "binary_crossentropy"},
+        {est.model: cases.build_logit, est.loss: logits},
+        {est.loss: "categorical_crossentropy", est.modelArgs: {"classes": 2}},
+    ]
+    models = est.fit(frame, maps)
+    assert count_runs(tmp_path) == 1
+    evaluator = BinaryClassificationEvaluator(labelCol="label")
+    for model, is_logits in zip(models, (False, True, False), strict=True):
+        rows = model.transform(frame).collect()
+        assert all(row.prediction == row.label for row in rows)
+        for row in rows:
+            first, second = row.probability
+            assert abs(first + second - 1) < 1e-6 and (second >= 0.5) == (row.label == 1)
+            assert len(row.rawPrediction) == 2
+            if is_logits:
+                assert row.rawPrediction[0] == -row.rawPrediction[1]
+        assert evaluator.evaluate(model.transform(frame)) > 0.99
+
+
+@pytest.mark.filterwarnings("ignore:__array__:DeprecationWarning")
+def test_models_as_objects_and_files(iris: Any, tmp_path: Path) -> None:
+    """Each is trained from the weights it has; a compiled one as it was compiled."""
+    import keras
+
+    keras.utils.set_random_seed(1)
+    compiled = cases.build_compiled()
+    path = tmp_path / "given.keras"
+    compiled.save(path)
+    est = make(epochs=2, shuffle=False, progress=False, runDir=str(tmp_path / "runs"))
+    est.clear(est.loss)
+    est.clear(est.optimizer)
+    maps = [
+        {est.model: compiled},
+        {est.model: str(path)},
+        {est.model: cases.build_unbuilt, est.loss: "sparse_categorical_crossentropy"},
+        {est.model: cases.build_compiled, est.learningRate: 0.0},
+    ]
+    models = est.fit(iris, maps)
+    first, second, third, fourth = ([*one.keras_model().get_weights()] for one in models)
+    assert all(np.array_equal(a, b) for a, b in zip(first, second, strict=True))
+    assert not np.array_equal(first[0], compiled.get_weights()[0])
+    assert third[0].shape == (4, 8)
+    keras.utils.set_random_seed(0)
+    fresh = cases.build_flat().get_weights()
+    assert all(np.allclose(a, b) for a, b in zip(fourth, fresh, strict=True))
+    assert list(models[0].history.columns) == ["accuracy", "loss"]
+    # Uncompiled, and it can be known: refused before any job.
+    with pytest.raises(st.ConfigError, match="is not compiled"):
+        make(model=cases.build_flat()).copy({est.loss: None}).setLoss(None).fit(iris)
+
+
+def test_several_inputs_and_outputs(iris: Any, tmp_path: Path) -> None:
+    from pyspark.sql import functions as F  # noqa: N812
+
+    frame = iris.withColumn("w", F.lit(1.0)).withColumn("held", F.col("id") % 5 == 0)
+    est = st.KerasEstimator(
+        model=cases.build_two,
+        featureCols={"some": ["a", "b"], "wide": "measures"},
+        labelCol={"size": "d", "kind": "species"},
+        loss={"kind": "sparse_categorical_crossentropy", "size": "mse"},
+        lossWeights={"kind": 1.0, "size": 0.1},
+        metrics={"kind": ["accuracy"], "size": ["mae"]},
+        weightCol="w",
+        validation="held",
+        optimizer="adam",
+        learningRate=0.02,
+        batchSize=16,
+        epochs=12,
+        numWorkers=2,
+        outputCols={"size": "width"},
+        standardize=["a"],
+        progress=False,
+    )
+    model = est.fit(frame)
+    assert {"val_kind_accuracy", "kind_loss", "val_size_mae"} <= set(model.history.columns)
+    scored = model.transform(frame)
+    assert dict(scored.dtypes)["width"] == "double"
+    rows = scored.collect()
+    hits = sum(cases.IRIS[int(np.argmax(row.kind))] == row.species for row in rows)
+    assert hits > 120
+    assert np.mean([abs(row.width - row.d) for row in rows]) < 0.5
+    result = json.loads((Path(model.run_dir) / "result.json").read_text())
+    assert sum(node["rows"] for node in result["nodes"]) == 120 * 12  # 30 of 150 are held out
+
+
+def test_images_from_flat_rows(spark: Any) -> None:
+    model = make(
+        model=cases.build_image,
+        featureCols=["pixels"],
+        epochs=3,
+        batchSize=64,
+        learningRate=0.01,
+        validation=cases.make_digits(spark, 100),
+        metrics=["accuracy"],
+        callbacks=None,
+        progress=False,
+    ).fit(cases.make_digits(spark))
+    assert model.history["val_accuracy"].iloc[-1] > 0.8
+
+
+def test_a_lost_node_goes_on_with_its_best_weights(iris: Any, tmp_path: Path) -> None:
+    est = make(
+        epochs=5,
+        earlyStopping=50,
+        callbacks=cases.KillOnce(str(tmp_path / "killed"), 3),
+        maxRestarts=1,
+        numWorkers=2,
+        runDir=str(tmp_path / "run"),
+        learningRate=0.5,
+        progress=False,
+    )
+    model = est.fit(iris)
+    assert (tmp_path / "killed").exists()
+    assert list(model.history.index) == [1, 2, 3, 4, 5]
+    log = (tmp_path / "run/logs/chief-0.log").read_text()
+    assert "resumed behind epoch 3" in log
+    assert not list((tmp_path / "run").glob("checkpoints/*"))
+
+
+def test_nan_stops_with_step_and_ranges(iris: Any) -> None:
+    frame = iris.selectExpr(
+        "label", "if(id = 77, array(float('nan'), 1F, 2F, 3F), measures) as measures"
+    )
+    with pytest.raises(st.NodeFailedError) as caught:
+        make(model=cases.build_linear, epochs=2, progress=False).fit(frame)
+    text = caught.value.what
+    assert "the loss is nan in epoch 1, step" in text
+    assert "measures from 0.1 to 7.9 and 1 NaN" in text and "label from 0 to 2" in text
+
+
+def test_what_the_trainer_refuses_is_named(iris: Any, tmp_path: Path) -> None:
+    """One after the other: each fails alone, those beside it are trained."""
+    est = make(progress=False, runDir=str(tmp_path))
+    maps = [
+        {est.model: cases.build_compiled, est.loss: None},
+        {est.model: cases.build_line},
+        {est.model: cases.build_flat, est.loss: None},
+        {est.epochs: 2},
+    ]
+    found: dict[int, Any] = {}
+    fits = est.fitMultiple(iris.withColumn("label", iris["label"] + (iris["id"] % 2) * 4), maps)
+    errors = []
+    for _ in maps:
+        try:
+            number, model = next(fits)
+            found[number] = model
+        except st.NodeFailedError as error:
+            errors.append(error.what)
+    assert not found
+    shown = "\n".join(errors)
+    assert "It has the label" in shown and "has 3 classes" in shown
+    assert "'measures'" in shown and "(4,)" in shown and "(5,)" in shown
+    assert "'build_flat' is not compiled" in shown
+    assert "labels of 7 classes" in shown
+
+
+@pytest.mark.parametrize(
+    ("wishes", "words"),
+    [
+        ({"featureCols": ["none"]}, ["'none'", "featureCols", "species"]),
+        ({"labelCol": "none"}, ["'none'", "labelCol"]),
+        ({"weightCol": "species"}, ["'species'", "weightCol"]),
+        ({"labelCol": "a"}, ["'a'", "label", "4.3", "7.9", "whole numbers"]),
+        ({"labelCol": "species", "classes": ["setosa"]}, ["'species'", "none of the classes"]),
+        ({"classes": ["x", "y"]}, ["'label'", "label 2", "names 2"]),
+        ({"validation": "id"}, ["'id'", "int", "boolean"]),
+        ({"standardize": ["id"]}, ["'id'", "featureCols"]),
+        ({"fill": {"id": 0}}, ["'id'", "fill"]),
+        ({"model": None}, ["no model"]),
+        ({"featureCols": None}, ["no featureCols"]),
+        ({"numWorkers": 9}, ["9 task slots"]),
+    ],
+)
+def test_the_driver_refuses_before_any_run(
+    iris: Any, tmp_path: Path, wishes: dict[str, Any], words: list[str]
+) -> None:
+    est = make(runDir=str(tmp_path / "run"))
+    for name, value in wishes.items():
+        est._set(**{name: value})
+    with pytest.raises(st.ConfigError) as caught:
+        est.fit(iris)
+    for word in words:
+        assert word in str(caught.value)
+    assert not (tmp_path / "run" / "run.json").exists()
