@@ -65,7 +65,7 @@ def test_it_equals_keras_by_hand(spark: Any, num_workers: int) -> None:
 def test_other_losses_of_classes(iris: Any, tmp_path: Path) -> None:
     """One run for three: labels take the form of each loss."""
     frame = iris.filter("label < 2")
-    est = make(runDir=str(tmp_path), epochs=30, learningRate=0.1, progress=False)
+    est = make(runDir=str(tmp_path), epochs=12, learningRate=0.3, progress=False)
     logits = {"class_name": "BinaryCrossentropy", "config": {"from_logits": True}}
     maps = [
         {est.model: cases.build_sigmoid, est.loss: "binary_crossentropy"},

@@ -92,8 +92,3 @@ def check_names(what: str, names: Sequence[str], chosen: Chosen) -> None:
                 problem=f"{what} names it, but it is none of the columns that are fed.",
                 advice=f"These are {', '.join(chosen.names)}.",
             )
-
-
-def quote(name: str) -> str:
-    """A column's name as Spark's expressions take it, also with dots."""
-    return "`" + name.replace("`", "``") + "`"

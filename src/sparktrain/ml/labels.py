@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from sparktrain.data.schema import Column
+from sparktrain.driver.tables import quote
 from sparktrain.errors import SchemaError
 from sparktrain.fit_spec import LabelSpec
-from sparktrain.ml.columns import quote
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from sparktrain.driver.tables import quote
 from sparktrain.errors import ConfigError
 from sparktrain.fit_spec import CLASSIFICATION
-from sparktrain.ml.columns import quote
 from sparktrain.ml.contract import Contract, LabelContract
 from sparktrain.ml.labels import to_index
 from sparktrain.scoring.spec import ARGMAX, AS_IS, CLASS, FIRST, PROBABILITIES, Pick, TensorInfo

@@ -121,7 +121,7 @@ def write_parts(spark: SparkSession, path: str, parts: Mapping[str, bytes]) -> N
         )
         frame = spark.createDataFrame(table).coalesce(1)
         # Nothing is to be there yet: else it is said which path has something.
-        frame.write.mode("append" if number else "errorifexists").parquet(path)
+        frame.write.mode("append" if number else "error").parquet(path)
 
 
 def read_parts(spark: SparkSession, path: str, expected: Mapping[str, str]) -> dict[str, bytes]:

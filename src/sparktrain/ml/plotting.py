@@ -29,6 +29,7 @@ def plot(rows: Sequence[Mapping[str, float]], path: str | None) -> Any:
     """A figure with a part for the loss and each metric; written to the path if there is one."""
     try:
         from matplotlib.figure import Figure
+        from matplotlib.ticker import MaxNLocator
     except ImportError as error:
         raise ConfigError(
             problem="plot() needs matplotlib, which is not installed.",
@@ -48,7 +49,7 @@ def plot(rows: Sequence[Mapping[str, float]], path: str | None) -> Any:
             axes.plot(range(1, len(values) + 1), values, marker=".", label=of)
         axes.set_title(name.replace("_", " "))
         axes.set_xlabel("epoch")
-        axes.xaxis.get_major_locator().set_params(integer=True)
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes.grid(alpha=0.3)
         axes.legend()
     if path is not None:

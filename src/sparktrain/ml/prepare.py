@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from sparktrain.data.schema import Column
 from sparktrain.data.tables import Table, table
+from sparktrain.driver.tables import quote
 from sparktrain.errors import ConfigError
 from sparktrain.fit_spec import TRAIN, VALIDATION, DataSpec, LabelSpec, Moments
-from sparktrain.ml.columns import Chosen, check_columns, check_names, choose, quote
+from sparktrain.ml.columns import Chosen, check_columns, check_names, choose
 from sparktrain.ml.labels import find_classes, needs_lookup, to_index
 from sparktrain.ml.split import split
 from sparktrain.ml.stats import find_moments

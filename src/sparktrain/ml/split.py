@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from sparktrain.driver.tables import quote
 from sparktrain.errors import SchemaError
 from sparktrain.fit_spec import TRAIN
-from sparktrain.ml.columns import quote
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

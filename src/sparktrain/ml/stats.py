@@ -11,9 +11,9 @@ import pyarrow as pa
 
 from sparktrain.data.schema import Column
 from sparktrain.data.vectors import densify, is_vector
+from sparktrain.driver.tables import quote
 from sparktrain.errors import SchemaError
 from sparktrain.fit_spec import TRAIN, Moments
-from sparktrain.ml.columns import quote
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

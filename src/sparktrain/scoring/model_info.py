@@ -27,7 +27,7 @@ def find_inputs(model: Any) -> tuple[TensorInfo, ...]:
         structure = _structure(model, "_inputs_struct")
         if isinstance(structure, Mapping):
             return tuple(_describe(name, tensor) for name, tensor in structure.items())
-        return tuple(_describe(tensor.name.split(":")[0], tensor) for tensor in tensors)
+        return tuple(_describe(_name_input(tensor), tensor) for tensor in tensors)
     # A subclass of Model knows the shape it was built with, if it was a single one.
     shape = getattr(model, "_build_shapes_dict", None) or {}
     shapes = [one for one in shape.values() if isinstance(one, (tuple, list))]
@@ -39,6 +39,12 @@ def find_inputs(model: Any) -> tuple[TensorInfo, ...]:
         " expected a Sequential or functional model with Input layers, or a model that was built"
         " with one shape; a SavedModel (model.export) has signatures that tell"
     )
+
+
+def _name_input(tensor: Any) -> str:
+    """The name of the layer: that of a tensor nobody named is another one once it is loaded."""
+    layer = getattr(getattr(tensor, "_keras_history", None), "operation", None)
+    return str(getattr(layer, "name", None) or tensor.name.split(":")[0])
 
 
 def find_outputs(model: Any) -> dict[str, Any]:

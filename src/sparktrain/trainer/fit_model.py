@@ -9,6 +9,7 @@ from typing import Any
 
 from sparktrain.errors import ConfigError
 from sparktrain.fit_spec import Candidate, ModelPart
+from sparktrain.scoring.model_info import find_inputs, name_outputs, pack_inputs
 from sparktrain.scoring.spec import TensorInfo
 
 
@@ -66,28 +67,24 @@ def standardise(model: Any, moments: Mapping[str, tuple[Any, Any]]) -> Any:
 
     tensors = {}
     changed = {}
-    for tensor in model.inputs:
-        name = tensor.name.split(":")[0]
-        made = keras.Input(tuple(tensor.shape[1:]), dtype=tensor.dtype, name=name)
-        tensors[name] = changed[name] = made
+    for info in find_inputs(model):
+        name = info.name
+        tensors[name] = changed[name] = keras.Input(info.shape, dtype=info.dtype, name=name)
         if name in moments:
             mean, variance = moments[name]
-            axes = tuple(range(1, len(tensor.shape)))
+            axes = tuple(range(1, len(info.shape) + 1))
             layer = keras.layers.Normalization(
                 axes, mean=mean, variance=variance, name=f"{name}_standard"
             )
-            changed[name] = layer(made)
-    given: Any = changed if len(changed) > 1 else next(iter(changed.values()))
-    outputs = _rename(model, model(given))
-    inputs: Any = tensors if len(tensors) > 1 else next(iter(tensors.values()))
+            changed[name] = layer(tensors[name])
+    outputs = _rename(model, model(pack_inputs(model, changed)))
+    inputs = pack_inputs(model, tensors)
     return _take_compilation(keras.Model(inputs, outputs, name=f"{model.name}_standard"), model)
 
 
 def _rename(model: Any, outputs: Any) -> Any:
     """Outputs under the names they have in the model: a layer gives its own to all of them."""
     import keras
-
-    from sparktrain.scoring.model_info import name_outputs
 
     named = name_outputs(model, outputs)
     if isinstance(outputs, Mapping):

@@ -36,8 +36,8 @@ class FitPlan:
     model: Any
     inputs: tuple[InputPlan, ...]
     labels: tuple[LabelPlan, ...]
-    #: Whether the model's outputs are a dict.
-    is_named: bool
+    #: Whether the model's inputs are a dict, and whether its outputs are.
+    is_named: tuple[bool, bool]
     #: What a KerasModel remembers, as JSON takes it.
     contract: Mapping[str, Any]
 
@@ -71,8 +71,11 @@ def make_fit_plan(context: Context, data: DataSpec, candidate: Candidate) -> Fit
         "versions": find_versions(),
     }
     inner = getattr(model, "_functional", None) or model
-    is_named = isinstance(getattr(inner, "_outputs_struct", None), Mapping)
-    return FitPlan(model, inputs, labels, is_named, contract)
+    given, gives = (
+        isinstance(getattr(inner, name, None), Mapping)
+        for name in ("_inputs_struct", "_outputs_struct")
+    )
+    return FitPlan(model, inputs, labels, (given, gives), contract)
 
 
 def _describe_label(plan: LabelPlan) -> dict[str, Any]:
