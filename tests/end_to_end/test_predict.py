@@ -256,3 +256,29 @@ def test_the_model_is_loaded_once_for_each_worker(
     assert len(collect(scored)) == 300
     loads = [path.name.split("-")[0] for path in log.iterdir()]
     assert len(loads) == len(set(loads)) <= 2
+
+
+def test_the_command(spark: Any, frame: Any, models: Any, folder: Path, tmp_path: Path) -> None:
+    from typer.testing import CliRunner
+
+    from sparktrain.cli.app import app
+
+    parts = ", ".join(f"features[{n}] as f{n}" for n in range(4))
+    frame.selectExpr("id", *parts.split(", ")).write.csv(str(tmp_path / "in.csv"), header=True)
+    command = [
+        "predict",
+        "--model",
+        str(folder / "flat.keras"),
+        "--input",
+        str(tmp_path / "in.csv"),
+    ]
+    command += ["--output", str(tmp_path / "out.parquet"), "--inputs", "features=f0,f1,f2,f3"]
+    done = CliRunner().invoke(app, [*command, "--outputs", "scores=p", "--keep", "id"])
+    assert done.exit_code == 0, done.output
+    assert "scored 300 rows in" in done.output
+    scored = spark.read.parquet(str(tmp_path / "out.parquet"))
+    assert scored.columns == ["id", "p"]
+    expected = models["flat"].predict(ROWS, verbose=0)
+    np.testing.assert_allclose(collect(scored, "p"), expected, rtol=1e-4, atol=1e-5)
+    refused = CliRunner().invoke(app, [*command, "--input-format", "xls"])
+    assert isinstance(refused.exception, st.ConfigError) and "xls" in str(refused.exception)

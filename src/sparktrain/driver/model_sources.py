@@ -31,10 +31,9 @@ def find_source(
     model: Any, build: Callable[[], Any] | None = None, signature: str = "serving_default"
 ) -> ModelSource:
     """Checks that the model is there and what it is; raises ModelError."""
-    own = getattr(model, "to_source", None)
-    source: ModelSource
-    if callable(own):  # a model of our own estimator
-        source = own()
+    own = getattr(model, "source", None)
+    if isinstance(own, ModelSource):  # a model of our own estimator
+        source = own
     elif isinstance(model, (str, os.PathLike)):
         source = _find_path(os.fspath(model), build)
     elif hasattr(model, "save") and hasattr(model, "layers"):

@@ -130,6 +130,16 @@ KerasEstimator.__init__.__signature__ = make_signature(  # type: ignore[attr-def
 )
 
 
+def _make_recorder(estimator: KerasEstimator, frame: DataFrame) -> Any:
+    """What writes its fits to MLflow, if it asks for that."""
+    wish = estimator.getOrDefault("mlflow")
+    if not wish:
+        return None
+    from sparktrain.ml.mlflow_log import Recorder
+
+    return Recorder(wish, frame)
+
+
 class _Search:
     """Fits of several candidates of one estimator to one DataFrame."""
 
@@ -149,6 +159,7 @@ class _Search:
         self._runs = [make_run_wishes(one.getOrDefault) for one in candidates]
         self.groups = group(list(zip(self._data, self._runs, strict=True)))
         self._prepared: dict[int, Prepared] = {}
+        self._recorders = [_make_recorder(one, frame) for one in candidates]
         self._lock = threading.Lock()
 
     def count_lanes(self, threads: int) -> int:
@@ -167,10 +178,14 @@ class _Search:
             is_grid=self._is_grid,
             is_beside_others=lanes > 1,
         )
-        return [
+        models: list[KerasModel | BaseException] = [
             self._make_model(position, one) if isinstance(one, Trained) else one
             for position, one in zip(positions, found, strict=True)
         ]
+        for position, model in zip(positions, models, strict=True):
+            if (recorder := self._recorders[position]) is not None:
+                recorder.record(self._estimators[position], model)
+        return models
 
     def _prepare(self, position: int) -> Prepared:
         """Once for a group: classes and moments are of the rows, not of a candidate."""

@@ -17,7 +17,7 @@ from sparktrain.ml.contract import Contract
 from sparktrain.ml.outputs import Names, finish, plan_columns
 from sparktrain.ml.params import MODEL_ROWS, set_defaults, with_params
 from sparktrain.ml.persistence import PartsReader, PartsWriter
-from sparktrain.scoring.spec import KERAS, ModelSource
+from sparktrain.scoring.spec import KERAS, ModelSource, Pick
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -42,6 +42,8 @@ class KerasModel(Model, MLWritable, MLReadable["KerasModel"]):
         self._contract: Contract | None = None
         self._history: tuple[Mapping[str, float], ...] = ()
         self._summary = ""
+        #: Of the fit, if it was recorded in MLflow.
+        self.mlflow_run_id: str | None = None
 
     @classmethod
     def make(
@@ -75,6 +77,11 @@ class KerasModel(Model, MLWritable, MLReadable["KerasModel"]):
         return frame.set_index(frame["epoch"].astype(int)).drop(columns="epoch") if len(
             frame
         ) else frame  # fmt: skip
+
+    @property
+    def epochs(self) -> tuple[Mapping[str, float], ...]:
+        """The same as plain values."""
+        return self._history
 
     @property
     def run_dir(self) -> str:
@@ -136,10 +143,34 @@ class KerasModel(Model, MLWritable, MLReadable["KerasModel"]):
     def _transform(self, dataset: DataFrame) -> DataFrame:
         from sparktrain.driver.scores import score_frame
 
-        contract = self.contract
+        added = plan_columns(self.contract, self._find_names(), list(dataset.columns))
+        scored = score_frame(
+            dataset,
+            self.source,
+            self.contract.info,
+            feeds=self._find_feeds(),
+            picks=added.picks,
+            **self._find_options(),
+        )
+        return finish(scored, added)
+
+    def plan_scoring(self, columns: list[str]) -> tuple[tuple[Pick, ...], dict[str, Any]]:
+        """What is asked of the scorer for rows with these columns, and how."""
+        return plan_columns(self.contract, self._find_names(), columns).picks, self._find_options()
+
+    def _find_options(self) -> dict[str, Any]:
+        get = self.getOrDefault
+        fed = {column for columns in self._find_feeds().values() for column in columns}
+        return {
+            "batch_size": get("scoringBatchSize"),
+            "fill": {name: one for name, one in (get("fill") or {}).items() if name in fed},
+            "pad": {name: one for name, one in (get("pad") or {}).items() if name in fed},
+        }
+
+    def _find_names(self) -> Names:
         get = self.getOrDefault
         label = get("labelCol")
-        names = Names(
+        return Names(
             prediction=get("predictionCol") or "",
             probability=get("probabilityCol") or "",
             raw=get("rawPredictionCol") or "",
@@ -148,20 +179,6 @@ class KerasModel(Model, MLWritable, MLReadable["KerasModel"]):
             label=label if isinstance(label, str) else None,
             outputs=get("outputCols") or {},
         )
-        feeds = self._find_feeds()
-        fed = {column for columns in feeds.values() for column in columns}
-        added = plan_columns(contract, names, list(dataset.columns))
-        scored = score_frame(
-            dataset,
-            self.source,
-            contract.info,
-            feeds=feeds,
-            picks=added.picks,
-            batch_size=get("scoringBatchSize"),
-            fill={name: one for name, one in (get("fill") or {}).items() if name in fed},
-            pad={name: one for name, one in (get("pad") or {}).items() if name in fed},
-        )
-        return finish(scored, added)
 
     def _find_feeds(self) -> dict[str, tuple[str, ...]]:
         """The columns of each input: as trained, or others of the same number by their names."""

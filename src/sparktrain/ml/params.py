@@ -106,6 +106,12 @@ FIT_ROWS = (
     Row("runDir", "a shared folder; an unfinished fit goes on there", Text("runDir", False)),
     Row("env", "environment variables of the nodes", Plain("env")),
     Row("settings", "settings of run()", Plain("settings")),
+    _train(
+        "mlflow",
+        "True to record each fit as a run of MLflow, or the name of an experiment",
+        OneOf("mlflow", "True, False, or the name of an experiment", (bool, str)),
+        False,
+    ),
     Row("progress", "what the driver shows, as in run()", OneOf(
         "progress", "True, False, 'live', 'plain' or 'off'", (bool, str))),
 )  # fmt: skip

@@ -23,9 +23,12 @@ class TaskPlace:
 
 def find_place() -> TaskPlace:
     """Of the task that runs this; of a whole machine where no task does."""
-    from pyspark import TaskContext
+    try:
+        from pyspark import TaskContext
 
-    task = TaskContext.get()
+        task = TaskContext.get()
+    except ImportError:  # a model that is served without Spark
+        task = None
     if task is None:
         return TaskPlace(0, os.cpu_count() or 1)
     gpu = task.resources().get("gpu")

@@ -8,6 +8,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from sparktrain.data.parquet_file import spark_type
+from sparktrain.data.vectors import make_dense
 from sparktrain.errors import ScoringError
 from sparktrain.scoring.plan import Answers, Choices, make_plan
 from sparktrain.scoring.spec import ModelInfo, ModelSource
@@ -39,7 +41,7 @@ class ColumnScorer:
         columns = first.schema.names
         choices = replace(self.choices, pad=self._pad(columns))
         feeds = self._feed(columns)
-        plan = make_plan(_find_fields(first), self.source, self.info, feeds, self.answers, choices)
+        plan = make_plan(find_fields(first), self.source, self.info, feeds, self.answers, choices)
 
         def again() -> Iterator[pa.RecordBatch]:
             yield first
@@ -72,10 +74,7 @@ def _to_batch(arguments: Any) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, names=names)
 
 
-def _find_fields(batch: pa.RecordBatch) -> list[Any]:
-    from pyspark.sql.pandas.types import from_arrow_schema
-
-    from sparktrain.data.vectors import make_dense
-
-    fields: list[Any] = from_arrow_schema(make_dense(batch).schema).jsonValue()["fields"]
-    return fields
+def find_fields(batch: pa.RecordBatch) -> list[Any]:
+    """As Spark's schema has them in JSON."""
+    schema = make_dense(batch).schema
+    return [{"name": field.name, "type": spark_type(field.type)} for field in schema]
