@@ -111,12 +111,20 @@ class KerasModel(Model, MLWritable, MLReadable["KerasModel"]):
         return plot(self._history, path)
 
     def keras_model(self) -> Any:
-        """The model itself, loaded with Keras in this process."""
+        """The model itself, loaded with Keras in this process.
+
+        With a loss or metrics of your own that are not registered here it is not compiled: it
+        predicts as it did, and is trained on after a compile().
+        """
         import importlib
 
         models: Any = importlib.import_module("keras.models")
         with tempfile.TemporaryDirectory(prefix="sparktrain-model-") as folder:
-            return models.load_model(self._write(Path(folder, "model.keras")))
+            path = self._write(Path(folder, "model.keras"))
+            try:
+                return models.load_model(path)
+            except (TypeError, ValueError):
+                return models.load_model(path, compile=False)
 
     def export(self, path: str) -> str:
         """Writes the .keras file, to any place that fsspec knows; returns the path."""

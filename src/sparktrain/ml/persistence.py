@@ -127,7 +127,8 @@ def write_parts(spark: SparkSession, path: str, parts: Mapping[str, bytes]) -> N
 def read_parts(spark: SparkSession, path: str, expected: Mapping[str, str]) -> dict[str, bytes]:
     """The parts by name; raises ConfigError if one is missing or not as it was written."""
     try:
-        rows = spark.read.parquet(path).collect()
+        # One chunk after the other: all at once may be more than Spark lets a job bring back.
+        rows = list(spark.read.parquet(path).toLocalIterator())
     except Exception as error:
         raise ConfigError(
             problem=f"{path!r} cannot be read: {_line(error)}.",

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from sparktrain.data.schema import Column
 from sparktrain.data.tables import Table, table
 from sparktrain.driver.tables import quote
-from sparktrain.errors import ConfigError
+from sparktrain.errors import ConfigError, SchemaError
 from sparktrain.fit_spec import TRAIN, VALIDATION, DataSpec, LabelSpec, Moments
 from sparktrain.ml.columns import Chosen, check_columns, check_names, choose
 from sparktrain.ml.labels import find_classes, needs_lookup, to_index
@@ -102,6 +102,13 @@ def _find_label(
     # Strings can be nothing else than names of classes.
     if is_of_classes is None and (column.dtype == "string" or wishes.classes is not None):
         is_of_classes = True
+    if not is_of_classes and column.dtype == "string":
+        raise SchemaError(
+            table=TRAIN,
+            column=column.name,
+            problem="It has strings as labels, but the loss is not one of classes.",
+            advice="Use KerasClassifier, or a loss such as 'sparse_categorical_crossentropy'.",
+        )
     if not is_of_classes:
         return LabelSpec(column.name, output)
     return find_classes(frames, output, column, wishes.classes)
