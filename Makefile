@@ -36,6 +36,7 @@ bench: $(READY)  ## the benchmarks, printed as ratios
 	$(BIN)/python bench/feed.py
 	$(BIN)/python bench/tfrecord.py
 	$(BIN)/python bench/cluster.py
+	$(BIN)/python bench/inference.py
 
 fuzz: $(READY)  ## ten minutes of damaged TFRecord files
 	$(BIN)/pip install --quiet atheris

@@ -28,7 +28,9 @@ def main(folder: Path) -> None:
     from pyspark.sql import SparkSession
 
     os.environ["PYSPARK_PYTHON"] = sys.executable
-    spark = SparkSession.builder.remote("local[2]").getOrCreate()
+    builder = SparkSession.builder.remote("local[2]")
+    # Every task has a worker of its own: models are loaded again, and nothing else changes.
+    spark = builder.config("spark.python.worker.reuse", "false").getOrCreate()
     frame = spark.read.parquet(str(folder / "iris.parquet"))
     loaded = PipelineModel.load(str(folder / "fitted"))
     answer: dict[str, Any] = {"loaded": score(loaded, frame)}
@@ -51,12 +53,23 @@ def main(folder: Path) -> None:
     fitted.write().overwrite().save(str(folder / "again"))
     fitted.write().overwrite().save(str(folder / "again"))
     answer["again"] = score(PipelineModel.load(str(folder / "again")), frame)
+    path = fitted.stages[-1].export(str(folder / "flowers.keras"))
+    answer["alone"] = score_alone(path, frame)
     try:
         fitted.stages[-1].transform(frame)
     except st.ConfigError as error:
         answer["error"] = str(error)
     (folder / "answer.json").write_text(json.dumps(answer))
     spark.stop()
+
+
+def score_alone(path: str, frame: Any) -> list[list[Any]]:
+    """The same model as a file, without its contract: by predict(), and by a function."""
+    columns = list("abcd")
+    scored = st.predict(frame, path, inputs=columns, outputs="p", keep=["id", *columns])
+    function = st.predict_udf(path, outputs=st.argmax("best"))
+    rows = scored.withColumn("best", function(*columns)).orderBy("id").collect()
+    return [[row["best"], [round(one, 5) for one in row["p"]]] for row in rows]
 
 
 def score(model: Any, frame: Any) -> list[list[Any]]:

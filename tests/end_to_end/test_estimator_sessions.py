@@ -55,3 +55,7 @@ def test_over_connect_and_without_the_training_code(spark: Any, tmp_path: Path) 
     hits = sum(prediction == index for prediction, index, _ in answer["fitted"])
     assert hits > 110 and answer["again"] == answer["fitted"]
     assert "'v'" in answer["error"]
+    for (best, scores), (prediction, _, probability) in zip(
+        answer["alone"], answer["fitted"], strict=True
+    ):
+        assert best == prediction and scores == pytest.approx(probability, abs=1e-4)
