@@ -91,7 +91,7 @@ def test_a_candidate_that_fails_leaves_the_others(iris: Any, tmp_path: Path) -> 
 
 
 def test_cross_validation_in_lanes(iris: Any, tmp_path: Path) -> None:
-    est = make(tmp_path, epochs=10, batchSize=16)
+    est = make(tmp_path, epochs=10, batchSize=16, standardize=True)
     grid = ParamGridBuilder().addGrid(est.learningRate, [0.0, 0.05, 0.1]).build()
     evaluator = MulticlassClassificationEvaluator(labelCol="label", metricName="accuracy")
     search = CrossValidator(

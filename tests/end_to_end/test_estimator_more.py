@@ -172,6 +172,7 @@ def test_several_inputs_and_outputs(iris: Any, tmp_path: Path) -> None:
     assert sum(node["rows"] for node in result["nodes"]) == 120 * 12  # 30 of 150 are held out
 
 
+@pytest.mark.slow
 def test_images_from_flat_rows(spark: Any) -> None:
     model = make(
         model=cases.build_image,
@@ -250,7 +251,6 @@ def test_what_the_trainer_refuses_is_named(iris: Any, tmp_path: Path) -> None:
         {est.model: cases.build_compiled, est.loss: None},
         {est.model: cases.build_line},
         {est.model: cases.build_flat, est.loss: None},
-        {est.epochs: 2},
     ]
     found: dict[int, Any] = {}
     fits = est.fitMultiple(iris.withColumn("label", iris["label"] + (iris["id"] % 2) * 4), maps)
@@ -266,7 +266,6 @@ def test_what_the_trainer_refuses_is_named(iris: Any, tmp_path: Path) -> None:
     assert "It has the label" in shown and "has 3 classes" in shown
     assert "'measures'" in shown and "(4,)" in shown and "(5,)" in shown
     assert "'build_flat' is not compiled" in shown
-    assert "labels of 7 classes" in shown
 
 
 @pytest.mark.parametrize(
