@@ -2,7 +2,8 @@
 
     python bench/inference.py [mlp] [cnn] [lstm] [estimator] [--rounds 5] [--no-peer]
 
-Each model scores rows that Spark has in memory, on 1 and on 2 cores, in turns:
+Each model scores rows that Spark has in memory (arrays of floats; for cnn the bytes of pictures),
+on 1 and on 2 cores, in turns:
     limit      predict_on_batch on arrays in memory, a process with one thread for each core
     ours       st.predict
     bare       mapInArrow that reads the rows and answers with ten zeros each: what Spark takes
@@ -26,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 import feed_peer
-from inference_models import BATCH, SIZES
+from inference_models import BATCH, SIZES, TIMES
 
 HERE = Path(__file__).parent
 
@@ -62,29 +63,37 @@ def time_limit(processes: list[Any]) -> float:
 
 
 def make_frame(spark: Any, name: str) -> Any:
-    """The rows in Spark's memory, a partition for each core and round of tasks."""
-    import numpy as np
-    import pyarrow as pa
-
-    count, width = SIZES[name]
-    parts = 4
+    """The rows in Spark's memory, four partitions each time."""
+    count, width = SIZES[name][0] // TIMES // 4, SIZES[name][1]
+    is_bytes = name == "cnn"
 
     def rows(batches: Any) -> Any:
+        import numpy as np
+        import pyarrow as pa
+
         for batch in batches:
-            for start in batch.column(0).to_pylist():
-                values = np.random.default_rng(start).random((count // parts, width), np.float32)
-                flat = pa.array(values.ravel())
-                offsets = pa.array(np.arange(0, flat.__len__() + 1, width, dtype=np.int32))
-                ids = pa.array(np.arange(start * len(values), (start + 1) * len(values)))
-                lists = pa.ListArray.from_arrays(offsets, flat)
-                yield pa.RecordBatch.from_arrays([ids, lists], names=["id", "x"])
+            for number in batch.column(0).to_pylist():
+                generator = np.random.default_rng(number)
+                ids = pa.array(np.arange(number * count, (number + 1) * count))
+                if is_bytes:
+                    pixels = generator.integers(0, 256, (count, width), dtype="uint8")
+                    x = pa.array([row.tobytes() for row in pixels], pa.binary())
+                else:
+                    flat = pa.array(generator.random(count * width, np.float32))
+                    offsets = np.arange(0, count * width + 1, width, dtype=np.int32)
+                    x = pa.ListArray.from_arrays(pa.array(offsets), flat)
+                yield pa.RecordBatch.from_arrays([ids, x], names=["id", "x"])
 
-    frame = spark.range(0, parts, 1, parts).mapInArrow(rows, "id long, x array<float>").cache()
+    kind = "binary" if is_bytes else "array<float>"
+    frame = spark.range(0, 4, 1, 4).mapInArrow(rows, f"id long, x {kind}").cache()
     frame.count()
-    return frame
+    whole = frame
+    for _ in range(TIMES - 1):
+        whole = whole.union(frame)
+    return whole
 
 
-def make_udf(path: Path, shape: list[int]) -> Any:
+def make_udf(path: Path, shape: list[int], is_bytes: bool) -> Any:
     from pyspark.ml.functions import predict_batch_udf
     from pyspark.sql.types import ArrayType, FloatType
 
@@ -95,10 +104,23 @@ def make_udf(path: Path, shape: list[int]) -> Any:
         tf.config.threading.set_inter_op_parallelism_threads(1)
         import keras
 
-        return keras.saving.load_model(path, compile=False).predict_on_batch
+        model = keras.saving.load_model(path, compile=False)
+        if not is_bytes:
+            return model.predict_on_batch
+
+        def predict(pictures: Any) -> Any:
+            import numpy as np
+
+            pixels = np.frombuffer(b"".join(pictures), np.uint8)
+            return model.predict_on_batch(pixels.reshape(-1, *shape))
+
+        return predict
 
     return predict_batch_udf(
-        make, return_type=ArrayType(FloatType()), batch_size=BATCH, input_tensor_shapes=[shape]
+        make,
+        return_type=ArrayType(FloatType()),
+        batch_size=BATCH,
+        input_tensor_shapes=None if is_bytes else [shape],
     )
 
 
@@ -136,7 +158,7 @@ def measure(name: str, cores: int, folder: Path, rounds: int) -> dict[str, float
         ours = st.predict(frame, path, inputs="x", outputs="p", keep=["id"], batch_size=BATCH)
         print(f"  {name}: looked at in {time.perf_counter() - began:.1f} s", flush=True)
         bare = make_bare(frame)
-        theirs = frame.select("id", make_udf(path, shape)("x").alias("p"))
+        theirs = frame.select("id", make_udf(path, shape, name == "cnn")("x").alias("p"))
         print(f"  {name}: first, with loading, ours {run_out(ours):.1f} s", end="", flush=True)
         print(f", predict_batch_udf {run_out(theirs):.1f} s", flush=True)
         limit = start_limit(name, folder, cores, stack)

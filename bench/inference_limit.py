@@ -23,15 +23,17 @@ def main() -> None:
 
     model = keras.saving.load_model(f"{folder}/{name}.keras", compile=False)
     shape = model.inputs[0].shape[1:]
-    rows = inference_models.make_rows(name, count).reshape(count, *shape)
+    part = count // inference_models.TIMES
+    rows = inference_models.make_rows(name, part).reshape(part, *shape)
     size = inference_models.BATCH
     for _ in range(3):
         model.predict_on_batch(rows[:size])
     print("ready", flush=True)
     for _ in sys.stdin:
         began = time.perf_counter()
-        for start in range(0, count, size):
-            model.predict_on_batch(rows[start : start + size])
+        for _ in range(inference_models.TIMES):
+            for start in range(0, part, size):
+                model.predict_on_batch(rows[start : start + size])
         print(time.perf_counter() - began, flush=True)
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-#: Name -> rows, values of a row.
-SIZES = {"mlp": (400_000, 100), "cnn": (24_000, 784), "lstm": (16_000, 784)}
+#: Name -> rows, values of a row: some seconds of work, beside which starting a job is little.
+SIZES = {"mlp": (800_000, 100), "cnn": (96_000, 784), "lstm": (64_000, 784)}
+#: Each row is scored so many times: Spark has them in memory once.
+TIMES = 4
 BATCH = 512
 
 
@@ -20,6 +22,7 @@ def build(name: str) -> Any:
     elif name == "cnn":
         body = [
             keras.Input((28, 28, 1), name="x"),
+            layers.Rescaling(1 / 255),
             layers.Conv2D(16, 3, activation="relu"),
             layers.MaxPooling2D(),
             layers.Conv2D(32, 3, activation="relu"),
@@ -47,4 +50,6 @@ def make_rows(name: str, count: int) -> Any:
     import numpy as np
 
     generator = np.random.default_rng(2)
+    if name == "cnn":  # pictures are bytes
+        return generator.integers(0, 256, (count, SIZES[name][1]), dtype="uint8")
     return generator.random((count, SIZES[name][1]), dtype="float32")

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
 import shutil
+import subprocess
 import tempfile
 import threading
 import time
@@ -120,3 +122,20 @@ def spark(spark_session: Any) -> Any:
     if slots != 2:
         pytest.fail(f"the embedded Spark has {slots} slots, expected 2")
     return spark_session
+
+
+@pytest.fixture(scope="session")
+def fashion_mnist(tmp_path_factory: pytest.TempPathFactory) -> str | None:
+    """The folder of Fashion-MNIST's images: Debian's package, installed or unpacked here."""
+    if (installed := Path("/usr/share/datasets/fashion-mnist")).exists():
+        return str(installed)
+    folder = tmp_path_factory.mktemp("fashion")
+    package = ["apt-get", "download", "-q", "dataset-fashion-mnist"]
+    for command in (package, ["apt-get", "update", "-q"], package):
+        with contextlib.suppress(OSError, subprocess.SubprocessError):
+            subprocess.run(command, cwd=folder, timeout=120, check=True, capture_output=True)
+        if found := list(folder.glob("*.deb")):
+            subprocess.run(["dpkg-deb", "-x", str(found[0]), str(folder)], check=True)
+            return str(folder / "usr/share/datasets/fashion-mnist")
+    print("no package dataset-fashion-mnist to be had: the program trains on handwritten digits")
+    return None

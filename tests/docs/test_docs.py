@@ -67,6 +67,18 @@ def test_converted_example_runs(tmp_path: Path) -> None:
     assert len(list(tmp_path.glob("sparktrain-runs/*/model.keras"))) == 1
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_the_pipeline_example_runs(tmp_path: Path, fashion_mnist: str | None) -> None:
+    options = ["--limit", "1200", "--epochs", "2", "--output", "out"]
+    options += ["--images", fashion_mnist] if fashion_mnist is not None else []
+    shown = run(tmp_path, str(ROOT / "examples/pipeline.py"), *options)
+    found = re.search(r"test accuracy (0\.\d+)", shown)
+    assert found is not None and float(found[1]) > 0.4
+    for name in ("history.png", "confusion.png"):
+        assert (tmp_path / "out" / name).read_bytes().startswith(b"\x89PNG")
+
+
 def test_conversion_takes_fewer_than_ten_lines() -> None:
     single, converted = (
         (ROOT / "examples" / name).read_text().splitlines()[1:]

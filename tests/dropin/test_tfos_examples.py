@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import subprocess
@@ -19,23 +18,6 @@ PROGRAMS = {
     "mnist_pipeline.py": ([], r"accuracy (0\.\d+)"),
     "streaming_ps.py": ([], r"stopped after (\d+)"),
 }
-
-
-@pytest.fixture(scope="session")
-def fashion_mnist(tmp_path_factory: pytest.TempPathFactory) -> str | None:
-    """The folder of Fashion-MNIST's images: Debian's package, installed or unpacked here."""
-    if (installed := Path("/usr/share/datasets/fashion-mnist")).exists():
-        return str(installed)
-    folder = tmp_path_factory.mktemp("fashion")
-    package = ["apt-get", "download", "-q", "dataset-fashion-mnist"]
-    for command in (package, ["apt-get", "update", "-q"], package):
-        with contextlib.suppress(OSError, subprocess.SubprocessError):
-            subprocess.run(command, cwd=folder, timeout=120, check=True, capture_output=True)
-        if found := list(folder.glob("*.deb")):
-            subprocess.run(["dpkg-deb", "-x", str(found[0]), str(folder)], check=True)
-            return str(folder / "usr/share/datasets/fashion-mnist")
-    print("no package dataset-fashion-mnist to be had: the program trains on handwritten digits")
-    return None
 
 
 def test_all_programs_are_run() -> None:

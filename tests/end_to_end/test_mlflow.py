@@ -114,6 +114,7 @@ def test_each_fit_is_one_run(spark: Any, server: str) -> None:
     np.testing.assert_allclose(local["probability"][0], first["probability"].toArray(), rtol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_a_fit_that_fails_is_a_run_that_failed(spark: Any, server: str) -> None:
     frame = spark.createDataFrame([([1.0, 2.0, 3.0, 4.0], 0)] * 8, "x array<float>, y int")
