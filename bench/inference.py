@@ -149,6 +149,9 @@ def measure(name: str, cores: int, folder: Path, rounds: int) -> dict[str, float
     import sparktrain as st
 
     spark = st.session(num_executors=cores)
+    # Spark makes the next Arrow batch while Python works on the last one; of 10,000 rows, which
+    # is the default, a partition here would be one. It is the same for all that is measured.
+    spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "2048")
     path = folder / f"{name}.keras"
     shape = {"mlp": [100], "cnn": [28, 28, 1], "lstm": [28, 28]}[name]
     times: dict[str, list[float]] = {"limit": [], "ours": [], "bare": [], "udf": []}

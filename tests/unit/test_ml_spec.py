@@ -217,8 +217,12 @@ def test_a_classifier_adds_what_spark_ml_has() -> None:
         ("raw", "as_is"),
         ("predicted", "class"),
     ]
-    assert added.index == ("y", "index", ("a", "b", "c")) and not added.pair
+    assert added.index == ("y", "index", ("a", "b", "c"), 3) and not added.pair
     assert plan_columns(make_contract(classes=["a", "b", "c"]), NAMES, ["x"]).index is None
+    # A class that no row had: its value has no name, and labels never seen are no class at all.
+    wide = plan_columns(make_contract("classification", ["a", "b"], 4), NAMES, ["x", "y"])
+    assert wide.picks[-1].classes == ("a", "b", None, None)
+    assert wide.index == ("y", "index", ("a", "b"), 4)
     fewer = dataclasses.replace(NAMES, probability="", raw="")
     assert [one.column for one in plan_columns(make_contract(), fewer, ["x"]).picks] == [
         "prediction"

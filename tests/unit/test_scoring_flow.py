@@ -111,3 +111,17 @@ def test_an_error_of_the_model_comes_out() -> None:
 
     with pytest.raises(ArithmeticError):
         list(score(make_batches([3]), read_all, ask, 2))
+
+
+def test_answers_may_have_the_length_of_their_batch() -> None:
+    """A model that answers for each word, with batches padded to their own longest row."""
+    short, long = np.ones((2, 1, 3), np.float32), np.ones((1, 4, 3), np.float32)
+    merged = merge([Answered(2, {"y": short}), Answered(1, {"y": long})])
+    assert [len(row) for row in merged.values["y"].to_pylist()] == [1, 1, 4]
+    assert merged.slice(1, 3).values["y"].to_pylist()[1][0] == [1.0, 1.0, 1.0]
+
+
+def test_empty_lists_go_with_others() -> None:
+    """A batch of empty rows of a ragged output knows no type."""
+    merged = merge([Answered(1, {"y": pa.array([[]])}), Answered(1, {"y": pa.array([[2]])})])
+    assert merged.values["y"].to_pylist() == [[], [2]]

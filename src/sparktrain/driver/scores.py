@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 #: Under which the shape of a column of arrays is kept in the DataFrame's schema.
 SHAPE_KEY = "sparktrain.shape"
+#: A message of Spark Connect has 128 MB at most.
+CONNECT_BYTES = 100 * 1024 * 1024
 
 
 def describe_model(spark: SparkSession, source: ModelSource) -> ModelInfo:
@@ -51,6 +53,7 @@ def score_frame(
     nulls: str = ERROR,
     fill: Mapping[str, Any] | None = None,
     pad: Mapping[str, Any] | None = None,
+    shapes: Mapping[str, Sequence[int | None]] | None = None,
 ) -> DataFrame:
     """The DataFrame with what the model says about its rows; see Choices for the last ones.
 
@@ -63,7 +66,8 @@ def score_frame(
 
     from sparktrain.driver.tables import quote
 
-    choices = Choices(batch_size, on_error, error_column, nulls, fill, pad)
+    choices = Choices(batch_size, on_error, error_column, nulls, fill, pad, shapes)
+    _check_size(frame, source)
     answers = find_answers(source, info, picks, choices)
     kept = _find_kept(frame, keep, answers)
     fields = frame.schema.jsonValue()["fields"]
@@ -76,6 +80,18 @@ def score_frame(
     schema = StructType([*(frame.schema[name] for name in kept), *make_fields(answers, info)])
     scored: DataFrame = chosen.mapInArrow(ScoreTask(plan, tuple(kept)), schema)
     return scored
+
+
+def _check_size(frame: Any, source: ModelSource) -> None:
+    from sparktrain.driver.spark_facts import is_connect
+
+    if len(source.packed) > CONNECT_BYTES and is_connect(frame.sparkSession):
+        raise ModelError(
+            model=source.name,
+            problem=f"It has {len(source.packed):,} bytes, more than Spark Connect lets through.",
+            advice="Write it to a place that the executors can read, as with model.export(), and"
+            " give its path to sparktrain.predict().",
+        )
 
 
 def find_answers(
@@ -135,7 +151,10 @@ def _find_kept(frame: Any, keep: Sequence[str] | None, answers: Answers) -> list
             advice=f"The columns are {', '.join(columns)}.",
         )
     kept = columns if keep is None else list(keep)
-    doubled = sorted(name for name, count in Counter([*kept, *answers.names]).items() if count > 1)
+    # Spark does not tell names apart by case.
+    counts = Counter(name.casefold() for name in [*kept, *answers.names])
+    doubled = sorted({name for name in answers.names if counts[name.casefold()] > 1})
+    doubled = doubled or sorted(name for name, count in Counter(kept).items() if count > 1)
     if doubled:
         raise ConfigError(
             problem=f"The result would have several columns {', '.join(doubled)}.",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -184,7 +185,11 @@ class _Search:
         ]
         for position, model in zip(positions, models, strict=True):
             if (recorder := self._recorders[position]) is not None:
-                recorder.record(self._estimators[position], model)
+                try:
+                    recorder.record(self._estimators[position], model)
+                except Exception as error:  # a model is worth more than its record
+                    what = f"{type(error).__name__}: {error}"
+                    warnings.warn(f"MLflow did not record the fit: {what}", stacklevel=2)
         return models
 
     def _prepare(self, position: int) -> Prepared:

@@ -81,9 +81,11 @@ class SharedFits:
         if is_first:
             time.sleep(LOOK_S)
             with self._changed:
-                self._lanes = self._count_lanes(self._num_asked)
-                self._jobs = deque(deal(self._groups, self._lanes))
-                self._changed.notify_all()
+                try:
+                    self._lanes = self._count_lanes(self._num_asked)
+                finally:  # others wait for it
+                    self._jobs = deque(deal(self._groups, self._lanes))
+                    self._changed.notify_all()
         while True:
             with self._changed:
                 while not self._ready and not self._may_start():

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from sparktrain.data.schema import Column
 from sparktrain.driver.tables import quote
 from sparktrain.errors import SchemaError
-from sparktrain.fit_spec import LabelSpec
+from sparktrain.fit_spec import VALIDATION, LabelSpec
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -122,7 +122,7 @@ def _check_numbers(tables: dict[str, DataFrame], column: Column) -> float:
             F.max(F.when(is_odd, shown)).alias("odd"),
         ).collect()[0]
         if not row["rows"]:
-            raise _refuse(table, column, "There is no row.", "Check how the DataFrame was made.")
+            raise _refuse(table, column, "There is no row.", _explain_none(table))
         bad = row["odd"]
         if bad is None and row["low"] < 0:
             bad = f"{row['low']:g}"
@@ -138,6 +138,15 @@ def _check_numbers(tables: dict[str, DataFrame], column: Column) -> float:
             )
         highest = max(highest, float(row["high"]))
     return highest
+
+
+def _explain_none(table: str) -> str:
+    if table == VALIDATION:
+        return (
+            "validation chose none of the rows: give a larger fraction, another seed, or the name"
+            " of a boolean column."
+        )
+    return "Check how the DataFrame was made."
 
 
 def _refuse(table: str, column: Column, problem: str, advice: str) -> SchemaError:

@@ -103,15 +103,18 @@ class Recorder:
         versions = model.contract.versions
         needed = [f"{name}=={versions[name]}" for name in sorted(versions) if name != "python"]
         with tempfile.TemporaryDirectory(prefix="sparktrain-mlflow-") as folder:
-            data = write_pyfunc(model, picks, options, Path(folder, "data"))
-            with self._mlflow.start_run(run_id=run_id, nested=True):
-                self._mlflow.pyfunc.log_model(
-                    name="model",
-                    loader_module="sparktrain.ml.pyfunc",
-                    data_path=str(data),
-                    signature=make_signature(self._frame, model, picks),
-                    pip_requirements=needed,
-                )
+            kinds = {name: self._frame.schema[name].dataType for name in model.contract.columns}
+            types = {name: kind.typeName() for name, kind in kinds.items()}
+            data = write_pyfunc(model, picks, options, types, Path(folder, "data"))
+            # Not log_model: it needs the run to be active, which is the user's to decide.
+            self._mlflow.pyfunc.save_model(
+                str(Path(folder, "model")),
+                loader_module="sparktrain.ml.pyfunc",
+                data_path=str(data),
+                signature=make_signature(self._frame, model, picks),
+                pip_requirements=needed,
+            )
+            self._mlflow.MlflowClient().log_artifacts(run_id, str(Path(folder, "model")), "model")
 
 
 def describe_params(estimator: Any) -> dict[str, str]:
@@ -182,8 +185,13 @@ def _plain(name: str) -> Any:
         "binary": DataType.binary,
         "date": DataType.datetime,
         "timestamp": DataType.datetime,
+        "timestamp_ntz": DataType.datetime,
+        "char": DataType.string,
+        "varchar": DataType.string,
+        **dict.fromkeys(("byte", "short", "integer"), DataType.integer),
+        **dict.fromkeys(("int8", "int16", "int32"), DataType.integer),
     }
-    return names.get(head, DataType.integer)
+    return names[head]
 
 
 def _nest(kind: Any, depth: int) -> Any:

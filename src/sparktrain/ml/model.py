@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.ml.base import Model
 from pyspark.ml.util import MLReadable, MLReader, MLWritable, MLWriter
 
+from sparktrain.driver.plan import find_own_path
 from sparktrain.errors import ConfigError
 from sparktrain.ml.contract import Contract
 from sparktrain.ml.outputs import Names, finish, plan_columns
@@ -146,7 +148,13 @@ class KerasModel(Model, MLWritable, MLReadable["KerasModel"]):
     def source(self) -> ModelSource:
         """The model as scoring takes it."""
         key = hashlib.sha256(self._packed).hexdigest()
-        return ModelSource(kind=KERAS, name=f"{self.uid}.keras", key=key, packed=self._packed)
+        return ModelSource(
+            kind=KERAS,
+            name=f"{self.uid}.keras",
+            key=key,
+            packed=self._packed,
+            python_path=find_own_path(sys.path),
+        )
 
     def _transform(self, dataset: DataFrame) -> DataFrame:
         from sparktrain.driver.scores import score_frame
@@ -169,11 +177,12 @@ class KerasModel(Model, MLWritable, MLReadable["KerasModel"]):
     def _find_options(self) -> dict[str, Any]:
         get = self.getOrDefault
         fed = {column for columns in self._find_feeds().values() for column in columns}
-        return {
-            "batch_size": get("scoringBatchSize"),
-            "fill": {name: one for name, one in (get("fill") or {}).items() if name in fed},
-            "pad": {name: one for name, one in (get("pad") or {}).items() if name in fed},
-        }
+        options: dict[str, Any] = {"batch_size": get("scoringBatchSize")}
+        for option in ("fill", "pad", "shapes"):
+            options[option] = {
+                name: one for name, one in (get(option) or {}).items() if name in fed
+            }
+        return options
 
     def _find_names(self) -> Names:
         get = self.getOrDefault

@@ -41,7 +41,7 @@ class Added:
     pair: str = ""
     is_logits: bool = False
     #: The column of labels -> the column of their positions.
-    index: tuple[str, str, tuple[Any, ...]] | None = None
+    index: tuple[str, str, tuple[Any, ...], int] | None = None
 
 
 def plan_columns(contract: Contract, names: Names, columns: list[str]) -> Added:
@@ -68,11 +68,15 @@ def plan_columns(contract: Contract, names: Names, columns: list[str]) -> Added:
         added = Added(tuple(pick for pick in picks if pick.column))
     made = [pick.column for pick in added.picks]
     made += [added.index[1]] if added.index is not None else []
-    taken = sorted(set(made) & set(columns)) or sorted({one for one in made if made.count(one) > 1})
+    # Spark does not tell names apart by case.
+    known = {name.casefold() for name in columns}
+    taken = sorted(one for one in made if one.casefold() in known)
+    taken = taken or sorted({one for one in made if made.count(one) > 1})
     if taken:
+        setter = "setOutputCols" if len(outputs) > 1 else "setPredictionCol"
         raise ConfigError(
             problem=f"The model adds a column {taken[0]!r}, which the DataFrame has already.",
-            advice="Drop it, or give the new one another name, as with setPredictionCol.",
+            advice=f"Drop it, or give the new one another name, as with {setter}.",
         )
     return added
 
@@ -86,18 +90,20 @@ def _plan_classes(
         Pick(label.output, names.raw, AS_IS),
     ]
     index = None
+    # It may have more values than there were classes to train on.
+    width = 2 if _is_single(output) else max(output.shape[-1] or 0, len(label.classes))
     if label.classes:
         picks.append(
             Pick(
                 label.output,
                 names.predicted_label,
                 CLASS,
-                classes=label.classes,
+                classes=_name_all(label, width),
                 is_logits=label.is_logits,
             )
         )
         if names.label in columns and names.label is not None and names.label_index:
-            index = (names.label, names.label_index, label.classes)
+            index = (names.label, names.label_index, label.classes, width)
     return Added(
         tuple(pick for pick in picks if pick.column),
         tuple(name for name in (names.probability, names.raw) if name),
@@ -131,18 +137,22 @@ def finish(scored: DataFrame, added: Added) -> DataFrame:
             column = array_to_vector(column.cast("array<double>")).alias(name)
         found.append(column)
     if added.index is not None:
-        label, name, classes = added.index
+        label, name, classes, num_classes = added.index
         kind = kinds.get(label, "")
-        place = _find_place(label, classes, kind)
+        place = _find_place(label, classes, kind, num_classes)
         found.append(place.cast("double").alias(name))
     return scored.select(*found)
 
 
-def _find_place(label: str, classes: tuple[Any, ...], kind: str) -> Any:
+def _name_all(label: LabelContract, width: int) -> tuple[Any, ...]:
+    return (*label.classes, *(None,) * (width - len(label.classes)))
+
+
+def _find_place(label: str, classes: tuple[Any, ...], kind: str, num_classes: int) -> Any:
     """A label's position; one behind the last for a label that the model has never seen."""
     from pyspark.sql import functions as F  # noqa: N812
 
     column = F.col(quote(label))
     if kind != "string" and all(isinstance(one, str) for one in classes):
         return column  # labels were positions with names
-    return F.when(column.isNotNull(), F.coalesce(to_index(label, classes), F.lit(len(classes))))
+    return F.when(column.isNotNull(), F.coalesce(to_index(label, classes), F.lit(num_classes)))

@@ -71,6 +71,7 @@ MODEL_ROWS = (
     Row("scoringBatchSize", "rows of a call of the model", Whole("scoringBatchSize"), 512),
     Row("pad", "column -> what to pad arrays of varying length with", Plain("pad")),
     Row("fill", "column -> what stands for null", Plain("fill")),
+    Row("shapes", "column -> shape of a row", Plain("shapes")),
 )
 
 #: What only an estimator has.
@@ -99,7 +100,6 @@ FIT_ROWS = (
     Row("classes", "the classes in the order of their positions", Json("classes")),
     Row("standardize", "True, or the columns to standardise", OneOf(
         "standardize", "True, False, or a list of columns", (bool, list, tuple)), False),
-    Row("shapes", "column -> shape of a row", Plain("shapes")),
     Row("numWorkers", "how many nodes train together", Whole("numWorkers"), 1),
     Row("seed", "of weights, order and the validation split", Whole("seed", 0), 0),
     Row("maxRestarts", "how often to go on after a lost node", Whole("maxRestarts", 0), 0),

@@ -27,15 +27,24 @@ _MODEL, _ABOUT = "model.keras", "sparktrain.json"
 
 
 def write_pyfunc(
-    model: KerasModel, picks: tuple[Pick, ...], options: Mapping[str, Any], folder: Path
+    model: KerasModel,
+    picks: tuple[Pick, ...],
+    options: Mapping[str, Any],
+    types: Mapping[str, str],
+    folder: Path,
 ) -> Path:
-    """All that scoring needs, in a folder of its own."""
+    """All that scoring needs, in a folder of its own.
+
+    Args:
+        types: Spark's names of the types that the columns had in training.
+    """
     folder.mkdir(parents=True)
     model.export(str(folder / _MODEL))
     about = {
         "contract": model.contract.to_json(),
         "picks": [vars(pick) | {"classes": list(pick.classes)} for pick in picks],
         "options": dict(options),
+        "types": dict(types),
     }
     (folder / _ABOUT).write_text(json.dumps(about))
     return folder
@@ -60,6 +69,7 @@ class PyfuncModel:
         types = tuple(find_type(pick, outputs[pick.output]) for pick in picks)
         self._answers = Answers(picks, types)
         self._choices = Choices(**about["options"])
+        self._types: dict[str, str] = about["types"]
 
     def predict(self, frame: pd.DataFrame, params: Any = None) -> pd.DataFrame:
         """A row for each row: prediction first, then what else the model says."""
@@ -71,7 +81,9 @@ class PyfuncModel:
                 problem=f"predict() got no column {missing[0]!r}.",
                 advice=f"The model takes {', '.join(self._contract.columns)}.",
             )
-        arrays = [_to_array(frame[name]) for name in self._contract.columns]
+        arrays = [
+            _to_array(frame[name], self._types.get(name, "")) for name in self._contract.columns
+        ]
         batch = pa.RecordBatch.from_arrays(arrays, names=list(self._contract.columns))
         feeds = dict(self._contract.feeds)
         fields = find_fields(batch)
@@ -90,9 +102,11 @@ class PyfuncModel:
         return pd.DataFrame(columns, index=frame.index)
 
 
-def _to_array(values: Any) -> pa.Array:
+def _to_array(values: Any, kind: str) -> pa.Array:
     """A column of numbers, texts, lists, arrays, or vectors of Spark ML."""
     first = next((one for one in values if one is not None), None)
     if hasattr(first, "toArray"):
         return pa.array([None if one is None else one.toArray() for one in values])
-    return pa.Array.from_pandas(values)
+    array = pa.Array.from_pandas(values)
+    # pandas has times only, and a model of dates was trained on days.
+    return array.cast(pa.date32(), safe=False) if kind == "date" else array

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from sparktrain.data.faults import BadRowError
-from sparktrain.data.schema import Column, Wishes, make_columns
+from sparktrain.data.schema import UNKNOWN, Column, Wishes, make_columns
 from sparktrain.data.views import Ragged, to_numpy
 from sparktrain.errors import SchemaError
 from sparktrain.scoring.spec import ModelInfo, TensorInfo
@@ -38,15 +38,18 @@ def plan_inputs(
     feeds: Mapping[str, Sequence[str]],
     fill: Mapping[str, Any] | None = None,
     pad: Mapping[str, Any] | None = None,
+    shapes: Mapping[str, Sequence[int | None]] | None = None,
 ) -> InputPlan:
     """Checks columns against what the model takes; raises SchemaError.
 
     Args:
         fields: Of Spark's schema, as JSON.
         feeds: The columns of each input of the model; several are joined.
+        shapes: Of columns, as declared for training, where the model leaves lengths open.
     """
     names = list(dict.fromkeys(name for columns in feeds.values() for name in columns))
-    wishes = Wishes(columns=names, fill=fill, pad=pad)
+    declared = {name: shape for name, shape in (shapes or {}).items() if name in names}
+    wishes = Wishes(columns=names, fill=fill, pad=pad, shapes=declared)
     found = {column.name: column for column in make_columns(TABLE, fields, wishes)}
     fitted: dict[str, Column] = {}
     chosen = []
@@ -76,25 +79,34 @@ def _fit(column: Column, wanted: TensorInfo, is_joined: bool) -> Column:
             raise _misfit(column, wanted, "bytes need a shape that is known as a whole")
         return replace(column, shape=shape)
     _check_dtype(column, wanted)
+    is_known = None not in shape and not wanted.is_ragged
     if is_joined:
-        if column.depth > 1 or column.kind == "image" or len(shape) != 1:
-            raise _misfit(column, wanted, "only single values and flat arrays are joined")
+        if column.kind == "image":
+            raise _misfit(column, wanted, "images are not joined")
         return replace(column, shape=(None,) * column.depth)
     if column.kind == "image":
-        if None in shape or len(shape) != 3:
+        if not is_known or len(shape) != 3:
             raise _misfit(column, wanted, "images need a height, a width and channels")
         return replace(column, shape=shape)
     if column.depth == 0:
-        if shape not in ((), (1,)):
+        if not is_known or math.prod(size or 0 for size in shape) != 1:
             raise _misfit(column, wanted, "the column holds single values")
         return replace(column, shape=())
-    if column.depth > len(shape):
-        raise _misfit(column, wanted, f"its arrays are nested {column.depth} deep")
-    if None in shape or wanted.is_ragged:
-        if column.depth != len(shape):
-            raise _misfit(column, wanted, "lengths that vary need one array for each dimension")
+    if is_known and column.depth <= len(shape):
         return replace(column, shape=shape)
-    return replace(column, shape=shape)
+    if is_known:
+        # Deeper than the model has it: joined into one if the number of values is right.
+        return replace(column, shape=(None,) * column.depth)
+    if column.depth != len(shape):
+        raise _misfit(column, wanted, "lengths that vary need one array for each dimension")
+    # A length that was declared for training is that of scoring as well.
+    return column if _fits(column.shape, shape) else replace(column, shape=shape)
+
+
+def _fits(declared: tuple[int | None, ...], shape: tuple[int | None, ...]) -> bool:
+    pairs = list(zip(declared, shape, strict=False))
+    is_declared = len(declared) == len(shape) and UNKNOWN not in declared
+    return is_declared and all(theirs in (None, own) for own, theirs in pairs)
 
 
 def _check_dtype(column: Column, wanted: TensorInfo) -> None:
@@ -102,8 +114,6 @@ def _check_dtype(column: Column, wanted: TensorInfo) -> None:
     is_text, takes_text = own == "string", wanted.dtype == "string"
     if is_text != takes_text:
         raise _misfit(column, wanted, f"its values are {own}")
-    if "float" in own and "float" not in wanted.dtype:
-        raise _misfit(column, wanted, f"its values are {own}, which would be cut; cast it first")
 
 
 def _misfit(column: Column, wanted: TensorInfo, why: str) -> SchemaError:
@@ -130,13 +140,21 @@ def make_feeds(block: pa.RecordBatch, plan: InputPlan) -> dict[str, Any]:
         if wanted.is_ragged:
             found[wanted.name] = parts[0]
             continue
-        if len(parts) > 1:
-            flat = [part.reshape(block.num_rows, -1) for part in parts]
-            array = np.concatenate(flat, axis=1, dtype=_numpy_type(wanted.dtype), casting="unsafe")
-        else:
-            array = parts[0]
+        array = parts[0] if len(parts) == 1 else _join(parts, names)
         found[wanted.name] = _shape(array, wanted, names)
     return found
+
+
+def _join(parts: list[Any], names: Sequence[str]) -> Any:
+    """Side by side, along the last axis, as in training."""
+    deep = [part[:, np.newaxis] if part.ndim == 1 else part for part in parts]
+    try:
+        return np.concatenate(deep, axis=-1)
+    except ValueError as error:
+        shapes = ", ".join(
+            f"{name} {part.shape[1:]}" for name, part in zip(names, parts, strict=True)
+        )
+        raise BadRowError(f"columns cannot be joined along the last axis: {shapes}") from error
 
 
 def _shape(array: Any, wanted: TensorInfo, names: Sequence[str]) -> Any:
@@ -148,14 +166,29 @@ def _shape(array: Any, wanted: TensorInfo, names: Sequence[str]) -> Any:
                 f" input {wanted.name!r} takes {wanted.shape}"
             )
         array = array.reshape(shape)
-    if wanted.dtype != "string":
-        array = array.astype(_numpy_type(wanted.dtype), copy=False)
-    return array
+    return _cast(array, wanted, names)
+
+
+def _cast(array: Any, wanted: TensorInfo, names: Sequence[str]) -> Any:
+    """In the model's type; a number that it cannot hold is refused, not cut."""
+    kind = _numpy_type(wanted.dtype)
+    if array.dtype == kind or kind.kind == "O":
+        return array
+    if kind.kind in "iu" and array.size and array.dtype.kind in "iuf":
+        limits = np.iinfo(kind)
+        is_odd = array.dtype.kind == "f" and not np.array_equal(array, np.floor(array))
+        if is_odd or array.min() < limits.min or array.max() > limits.max:
+            raise BadRowError(
+                f"columns {', '.join(names)} have values from {array.min()} to {array.max()}, where"
+                f" the model's input {wanted.name!r} takes {wanted.dtype}: whole numbers from"
+                f" {limits.min} to {limits.max}"
+            )
+    return array.astype(kind, copy=False)
 
 
 def _numpy_type(dtype: str) -> Any:
-    # TensorFlow makes bfloat16 of it, which numpy does not have.
-    return np.dtype("float32" if dtype == "bfloat16" else dtype)
+    # TensorFlow makes bfloat16 of float32, which numpy does not have; strings are objects.
+    return np.dtype({"bfloat16": "float32", "string": "object"}.get(dtype, dtype))
 
 
 def _dense(value: Any, column: Column, wanted: TensorInfo) -> Any:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from sparktrain.data.answers import to_arrow
 from sparktrain.data.batches import join
 
 Values = dict[str, Any]
@@ -79,9 +80,13 @@ def merge(pieces: list[Answered]) -> Answered:
 def _concat(parts: list[Any]) -> Any:
     if len(parts) == 1:
         return parts[0]
-    if isinstance(parts[0], pa.Array):
-        return pa.concat_arrays(parts)
-    return np.concatenate(parts)
+    if not isinstance(parts[0], pa.Array) and len({part.shape[1:] for part in parts}) == 1:
+        return np.concatenate(parts)
+    # Lengths of answers may follow those of a batch: as lists they go together.
+    arrays = [to_arrow(part, "") if isinstance(part, np.ndarray) else part for part in parts]
+    # A piece of empty lists only does not know what they are lists of.
+    known = next((one.type for one in arrays if "null" not in str(one.type)), arrays[0].type)
+    return pa.concat_arrays([one.cast(known) for one in arrays])
 
 
 @dataclass

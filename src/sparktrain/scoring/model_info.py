@@ -94,6 +94,11 @@ def _structure(model: Any, name: str) -> Any:
 
 
 def _describe(name: str, tensor: Any) -> TensorInfo:
+    if not hasattr(tensor, "shape"):
+        raise ValueError(
+            f"what the model has as {name!r} is a {type(tensor).__name__}; expected a tensor, or a"
+            " list or dict of tensors that are not nested further"
+        )
     shape = tuple(None if size is None else int(size) for size in tuple(tensor.shape)[1:])
     dtype = getattr(tensor.dtype, "name", tensor.dtype)
     return TensorInfo(name, str(dtype), shape)

@@ -25,6 +25,7 @@ class Choices:
         on_error: ERROR, or NULL for rows without an answer and the reason in error_column.
         nulls: ERROR, or NULL for no answer where a column of the model is null.
         fill, pad: What stands for null, and what arrays are padded with, by column.
+        shapes: Declared for training; they say where the model leaves lengths open.
     """
 
     batch_size: int = DEFAULT_BATCH
@@ -33,6 +34,7 @@ class Choices:
     nulls: str = ERROR
     fill: Mapping[str, Any] | None = None
     pad: Mapping[str, Any] | None = None
+    shapes: Mapping[str, Sequence[int | None]] | None = None
 
     def __post_init__(self) -> None:
         for name, value in (("on_error", self.on_error), ("nulls", self.nulls)):
@@ -96,7 +98,7 @@ def make_plan(
     """
     return ScorePlan(
         source=source,
-        inputs=plan_inputs(fields, info, feeds, choices.fill, choices.pad),
+        inputs=plan_inputs(fields, info, feeds, choices.fill, choices.pad, choices.shapes),
         answers=answers,
         batch_size=info.fixed_batch or choices.batch_size,
         fixed_batch=info.fixed_batch,

@@ -68,8 +68,9 @@ def read_batch(plan: ScorePlan, place: TaskPlace, batch: pa.RecordBatch, first_r
     here: np.ndarray[Any, Any] | None = None
     if plan.leaves_nulls_out and any(column.null_count for column in rows.columns):
         is_null = np.zeros(rows.num_rows, bool)
-        for column in rows.columns:
-            is_null |= column.is_null().to_numpy(zero_copy_only=False)
+        for column, array in zip(plan.inputs.columns, rows.columns, strict=True):
+            if column.fill is None:
+                is_null |= array.is_null().to_numpy(zero_copy_only=False)
         here = np.flatnonzero(~is_null)
         rows = rows.take(pa.array(here))
     where = Place(TABLE, place.partition, first_row)

@@ -39,7 +39,7 @@ class ColumnScorer:
             return
         # The types of arguments are known here only.
         columns = first.schema.names
-        choices = replace(self.choices, pad=self._pad(columns))
+        choices = replace(self.choices, pad=self._pad(first))
         feeds = self._feed(columns)
         plan = make_plan(find_fields(first), self.source, self.info, feeds, self.answers, choices)
 
@@ -53,9 +53,12 @@ class ColumnScorer:
             else:
                 yield arrays[0]
 
-    def _pad(self, columns: list[str]) -> dict[str, Any] | None:
+    def _pad(self, batch: pa.RecordBatch) -> dict[str, Any] | None:
+        """One value for all arguments that are arrays."""
         pad = (self.choices.pad or {}).get("")
-        return None if pad is None else dict.fromkeys(columns, pad)
+        fields = find_fields(batch)
+        arrays = [field["name"] for field in fields if isinstance(field["type"], dict)]
+        return None if pad is None else dict.fromkeys(arrays, pad)
 
     def _feed(self, columns: list[str]) -> dict[str, list[str]]:
         if len(self.names) == 1:

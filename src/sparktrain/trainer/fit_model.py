@@ -130,7 +130,9 @@ def compile_model(model: Any, candidate: Candidate, name: str) -> None:
     given["optimizer"] = keras.optimizers.get(optimizer or before.get("optimizer") or "rmsprop")
     if candidate.learning_rate is not None:
         config = given["optimizer"].get_config()
-        config["learning_rate"] = candidate.learning_rate
+        config["learning_rate"] = open_value(
+            candidate.learning_rate, keras.optimizers.schedules.deserialize
+        )
         given["optimizer"] = type(given["optimizer"]).from_config(config)
     model.compile(**{**before, **{key: one for key, one in given.items() if one is not None}})
 
