@@ -21,7 +21,8 @@ def ask(url: str) -> Any:
         return json.loads(answer.read())
 
 
-@pytest.mark.parametrize("on_driver", [True, pytest.param(False, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("on_driver", [True, False])
 def test_every_role(spark: Any, tmp_path: Path, on_driver: bool) -> None:
     logs = tmp_path / "logs"
     (folder := tmp_path / "nodes").mkdir()

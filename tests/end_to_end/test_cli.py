@@ -21,6 +21,7 @@ def call(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.slow
 def test_demo(tmp_path: Path) -> None:
     answer = call(tmp_path, "demo", "--run-dir", "run")
     assert answer.returncode == 0, answer.stderr[-3000:]

@@ -13,14 +13,8 @@ import pytest
 SCRIPT = Path(__file__).with_name("cluster_sessions.py")
 
 
-@pytest.mark.parametrize(
-    "kind",
-    [
-        "connect",
-        pytest.param("local[2]", marks=pytest.mark.slow),
-        pytest.param("local-cluster[1,2,1024]", marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["connect", "local[2]", "local-cluster[1,2,1024]"])
 def test_clusters_on_another_session(kind: str, tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, str(SCRIPT), kind, str(tmp_path)],

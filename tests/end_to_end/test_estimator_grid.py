@@ -90,6 +90,7 @@ def test_a_candidate_that_fails_leaves_the_others(iris: Any, tmp_path: Path) -> 
     assert [len(model.history) for model in found.values()] == [1, 1]
 
 
+@pytest.mark.slow
 def test_cross_validation_in_lanes(iris: Any, tmp_path: Path) -> None:
     est = make(tmp_path, epochs=10, batchSize=16, standardize=True)
     grid = ParamGridBuilder().addGrid(est.learningRate, [0.0, 0.05, 0.1]).build()

@@ -66,6 +66,7 @@ def test_it_equals_keras_by_hand(spark: Any, num_workers: int) -> None:
     assert steps == 3 * 64 // 16
 
 
+@pytest.mark.slow
 def test_other_losses_of_classes(iris: Any, tmp_path: Path) -> None:
     """One run for three: labels take the form of each loss."""
     frame = iris.filter("label < 2")
@@ -138,6 +139,7 @@ def test_models_as_objects_and_files(iris: Any, tmp_path: Path) -> None:
         make(model=cases.build_flat()).copy({est.loss: None}).setLoss(None).fit(iris)
 
 
+@pytest.mark.slow
 def test_several_inputs_and_outputs(iris: Any, tmp_path: Path) -> None:
     from pyspark.sql import functions as F  # noqa: N812
 
@@ -188,6 +190,7 @@ def test_images_from_flat_rows(spark: Any) -> None:
     assert model.history["val_accuracy"].iloc[-1] > 0.8
 
 
+@pytest.mark.slow
 def test_a_lost_node_goes_on_with_its_best_weights(iris: Any, tmp_path: Path) -> None:
     est = make(
         epochs=5,

@@ -21,6 +21,7 @@ cloudpickle.register_pickle_by_value(cases)
 SCRIPT = Path(__file__).with_name("estimator_session.py")
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_over_connect_and_without_the_training_code(spark: Any, tmp_path: Path) -> None:
     iris = cases.make_iris(spark)

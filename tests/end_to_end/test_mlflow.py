@@ -59,6 +59,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         log.close()
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # MLflow's own, and those of what it is made of
 def test_each_fit_is_one_run(spark: Any, server: str) -> None:
     from pyspark.ml.tuning import ParamGridBuilder
