@@ -46,7 +46,7 @@ def run(folder: Path, *command: str) -> str:
 
 
 #: Run with every change; the other pages are of the slow suite.
-FIRST_PAGES = ("README.md", "estimator.md", "inference.md")
+FIRST_PAGES = ("README.md",)
 
 
 @pytest.mark.timeout(900)
@@ -59,7 +59,7 @@ def test_examples_run(tmp_path: Path, is_first: bool) -> None:
         if program := find_program(page):
             programs.append(tmp_path / f"{page.stem}.py")
             programs[-1].write_text(program)
-    assert len(programs) >= 3
+    assert programs
     shown = run(tmp_path, "-c", RUNNER, *map(str, programs))
     assert shown.count("page ") >= len(programs)
 

@@ -117,6 +117,7 @@ def test_workers_go_on_when_one_terminates(spark: Any, tmp_path: Path) -> None:
     assert set(rows) & set(range(1000, 2000))  # of a feed that began behind the end of the other
 
 
+@pytest.mark.slow
 def test_rows_that_nobody_answers(spark: Any) -> None:
     sc = spark.sparkContext
     cluster = TFCluster.run(sc, tfos_cases.take_only, {}, 1, 0, input_mode=SPARK)

@@ -11,6 +11,7 @@ from pathlib import Path
 SCRIPT = Path(__file__).with_name("tfos_local.py")
 
 
+@pytest.mark.slow
 def test_clusters_on_one_process(tmp_path: Path) -> None:
     env = {**os.environ, "PYSPARK_PYTHON": sys.executable}
     env["SPARKTRAIN_RUNS_DIR"] = str(tmp_path / "runs")

@@ -36,6 +36,7 @@ def test_demo(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
 
+@pytest.mark.slow
 def test_run_a_script(tmp_path: Path) -> None:
     target = f"{ROOT / 'examples/custom_loop.py'}:train"
     words = ["run", target, "--num-workers", "2", "--run-dir", "run", "--setting", "progress=plain"]

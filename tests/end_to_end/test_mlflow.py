@@ -110,9 +110,12 @@ def test_each_fit_is_one_run(spark: Any, server: str) -> None:
     assert [row["p"] for row in found] == [
         expected[tuple(row["features"])]["prediction"] for row in found
     ]
-    local = loaded.predict(frame.select("features").limit(5).toPandas())
-    first = expected[tuple(frame.first()["features"])]
-    np.testing.assert_allclose(local["probability"][0], first["probability"].toArray(), rtol=1e-5)
+    some = frame.select("features").limit(5).toPandas()
+    for features, found_here in zip(
+        some["features"], loaded.predict(some)["probability"], strict=True
+    ):
+        row = expected[tuple(float(one) for one in features)]
+        np.testing.assert_allclose(found_here, row["probability"].toArray(), rtol=1e-5)
 
 
 @pytest.mark.slow
