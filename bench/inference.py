@@ -219,6 +219,7 @@ def compare(name: str, rounds: int, with_peer: bool) -> list[str]:
                 line += f" {peer:,.0f} | {ours / peer:.1f} |"
             else:
                 line += " | |"
+            print(line, flush=True)  # as it comes: the whole takes long
             lines.append(line)
     return lines
 
