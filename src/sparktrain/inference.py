@@ -8,12 +8,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from sparktrain.errors import ConfigError
+from sparktrain.scoring.plan import DEFAULT_BATCH, Choices
 from sparktrain.scoring.spec import ARGMAX, CLASS, TOP_K, ModelInfo, ModelSource, Pick
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-DEFAULT_BATCH = 512
 
 
 def predict(
@@ -119,7 +118,6 @@ def predict_udf(
     """
     from sparktrain.driver.score_udf import make_udf
     from sparktrain.embedded import session
-    from sparktrain.scoring.plan import Choices
 
     source, info, picks = _look(
         spark if spark is not None else session(), model, build, signature, outputs, types

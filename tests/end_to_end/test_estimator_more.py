@@ -191,7 +191,7 @@ def test_images_from_flat_rows(spark: Any) -> None:
 
 
 @pytest.mark.slow
-def test_a_lost_node_goes_on_with_its_best_weights(iris: Any, tmp_path: Path) -> None:
+def test_a_lost_node_goes_on_where_it_was(iris: Any, tmp_path: Path) -> None:
     est = make(
         epochs=5,
         earlyStopping=50,

@@ -111,7 +111,7 @@ class Recorder:
                 str(Path(folder, "model")),
                 loader_module="sparktrain.ml.pyfunc",
                 data_path=str(data),
-                signature=make_signature(self._frame, model, picks),
+                signature=find_signature(self._frame, model, picks),
                 pip_requirements=needed,
             )
             self._mlflow.MlflowClient().log_artifacts(run_id, str(Path(folder, "model")), "model")
@@ -131,6 +131,14 @@ def describe_params(estimator: Any) -> dict[str, str]:
         text = value if isinstance(value, str) else json.dumps(value, default=str)
         found[param.name] = text[:_MAX_CHARS]
     return found
+
+
+def find_signature(frame: Any, model: KerasModel, picks: Any) -> Any:
+    """None for columns of a type that MLflow has not, such as images: it then checks nothing."""
+    try:
+        return make_signature(frame, model, picks)
+    except KeyError:
+        return None
 
 
 def make_signature(frame: Any, model: KerasModel, picks: Any) -> Any:

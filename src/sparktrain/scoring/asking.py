@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from sparktrain.data.answers import to_arrow
+from sparktrain.data.faults import BadRowError
 from sparktrain.errors import ModelError, ScoringError
 from sparktrain.scoring.columns import make_feeds
 from sparktrain.scoring.flow import Answered, Values, merge
@@ -40,11 +41,13 @@ def make_ask(plan: ScorePlan, place: TaskPlace) -> Callable[[pa.RecordBatch], An
         except ScoringError:
             raise
         except Exception as error:  # whatever the model raises
-            text = _describe(error)
+            is_row = isinstance(error, BadRowError)
+            text = str(error).rstrip(".") if is_row else _describe(error)
             if not plan.answers.error_column:
+                who = "Rows do not fit" if is_row else f"The model {plan.source.name!r} failed"
                 raise ScoringError(
-                    problem=f"The model {plan.source.name!r} failed on {block.num_rows} rows of"
-                    f" partition {place.partition}: {text}.",
+                    problem=f"{who}, among {block.num_rows} rows of partition"
+                    f" {place.partition}: {text}.",
                     advice="Rows that fail may have no answer instead: on_error='null'.",
                 ) from error
             if block.num_rows == 1:

@@ -87,6 +87,13 @@ def _named(model: Any, values: Sequence[Any]) -> list[tuple[str, Any]]:
     return list(zip(unique, values, strict=True))
 
 
+def has_names(model: Any) -> tuple[bool, bool]:
+    """Whether the model's inputs are a dict, and whether its outputs are."""
+    structures = (_structure(model, name) for name in ("_inputs_struct", "_outputs_struct"))
+    inputs, outputs = (isinstance(one, Mapping) for one in structures)
+    return inputs, outputs
+
+
 def _structure(model: Any, name: str) -> Any:
     # A Sequential model has a functional one inside.
     inner = getattr(model, "_functional", None) or model

@@ -134,7 +134,7 @@ def _top_k(pick: Pick, scores: np.ndarray[Any, Any]) -> pa.Array:
     structs = pa.StructArray.from_arrays(
         [_name(pick, order.ravel()), pa.array(best.ravel())], names=["class", "score"]
     )
-    offsets = np.arange(0, structs.__len__() + 1, pick.k, dtype=np.int32)
+    offsets = np.arange(0, len(structs) + 1, pick.k, dtype=np.int32)
     return pa.ListArray.from_arrays(pa.array(offsets), structs)
 
 

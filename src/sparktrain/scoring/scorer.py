@@ -6,8 +6,6 @@ import contextlib
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-import numpy as np
-
 from sparktrain.errors import ModelError
 from sparktrain.scoring.model_info import find_inputs, find_outputs, name_outputs, pack_inputs
 from sparktrain.scoring.spec import ModelInfo, TensorInfo
@@ -79,11 +77,6 @@ class SignatureScorer:
         with _on(self._device):
             found: dict[str, Any] = self._function(**_to_tensors(feeds, self.info.inputs))
         return found
-
-
-def to_numpy(value: Any) -> Any:
-    """A tensor as an array; a ragged tensor stays one."""
-    return value if hasattr(value, "nested_row_splits") else np.asarray(value)
 
 
 def _on(device: str) -> contextlib.AbstractContextManager[Any]:

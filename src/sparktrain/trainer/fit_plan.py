@@ -12,7 +12,7 @@ import numpy as np
 
 from sparktrain.errors import SchemaError
 from sparktrain.fit_spec import TRAIN, Candidate, DataSpec, Moments, find_kind, split_loss
-from sparktrain.scoring.model_info import describe_keras
+from sparktrain.scoring.model_info import describe_keras, has_names
 from sparktrain.trainer.fit_inputs import InputPlan, guess_inputs, plan_inputs
 from sparktrain.trainer.fit_labels import LabelPlan, match_labels, plan_label
 from sparktrain.trainer.fit_model import (
@@ -70,12 +70,7 @@ def make_fit_plan(context: Context, data: DataSpec, candidate: Candidate) -> Fit
         },
         "versions": find_versions(),
     }
-    inner = getattr(model, "_functional", None) or model
-    given, gives = (
-        isinstance(getattr(inner, name, None), Mapping)
-        for name in ("_inputs_struct", "_outputs_struct")
-    )
-    return FitPlan(model, inputs, labels, (given, gives), contract)
+    return FitPlan(model, inputs, labels, has_names(model), contract)
 
 
 def _describe_label(plan: LabelPlan) -> dict[str, Any]:
