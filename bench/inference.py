@@ -7,7 +7,7 @@ on 1 and on 2 cores, in turns:
     limit      predict_on_batch on arrays in memory, a process with one thread for each core
     ours       st.predict
     bare       mapInArrow that reads the rows and answers with ten zeros each: what Spark takes
-    udf        pyspark.ml.functions.predict_batch_udf with predict_on_batch
+    udf        pyspark.ml.functions.predict_batch_udf with predict_on_batch, in a cluster of its own
     peer       TFModel.transform of TensorFlowOnSpark 2.2.5, on two executors
 estimator: KerasEstimator.fit against run() with the same model, rows and epochs.
 """
@@ -32,11 +32,12 @@ from inference_models import BATCH, SIZES, TIMES
 HERE = Path(__file__).parent
 
 
-def start_limit(name: str, folder: Path, cores: int, stack: ExitStack) -> list[Any]:
-    count = SIZES[name][0] // cores
-    command = [sys.executable, str(HERE / "inference_limit.py"), name, str(folder), str(count)]
+def start(arguments: list[Any], count: int, stack: ExitStack) -> list[Any]:
+    """Processes that wait to be told to score."""
+    script, *rest = arguments
+    command = [sys.executable, str(HERE / script), *map(str, rest)]
     found = []
-    for _ in range(cores):
+    for _ in range(count):
         process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
@@ -52,7 +53,8 @@ def start_limit(name: str, folder: Path, cores: int, stack: ExitStack) -> list[A
     return found
 
 
-def time_limit(processes: list[Any]) -> float:
+def tell(processes: list[Any]) -> float:
+    """Seconds until all have scored their rows."""
     began = time.perf_counter()
     for process in processes:
         process.stdin.write("go\n")
@@ -62,8 +64,8 @@ def time_limit(processes: list[Any]) -> float:
     return time.perf_counter() - began
 
 
-def make_frame(spark: Any, name: str) -> Any:
-    """The rows in Spark's memory, four partitions each time."""
+def make_frame(spark: Any, name: str, cores: int) -> Any:
+    """The rows in Spark's memory, in two partitions for each core: some seconds a task."""
     count, width = SIZES[name][0] // TIMES // 4, SIZES[name][1]
     is_bytes = name == "cnn"
 
@@ -90,38 +92,7 @@ def make_frame(spark: Any, name: str) -> Any:
     whole = frame
     for _ in range(TIMES - 1):
         whole = whole.union(frame)
-    return whole
-
-
-def make_udf(path: Path, shape: list[int], is_bytes: bool) -> Any:
-    from pyspark.ml.functions import predict_batch_udf
-    from pyspark.sql.types import ArrayType, FloatType
-
-    def make() -> Any:
-        import tensorflow as tf
-
-        tf.config.threading.set_intra_op_parallelism_threads(1)
-        tf.config.threading.set_inter_op_parallelism_threads(1)
-        import keras
-
-        model = keras.saving.load_model(path, compile=False)
-        if not is_bytes:
-            return model.predict_on_batch
-
-        def predict(pictures: Any) -> Any:
-            import numpy as np
-
-            pixels = np.frombuffer(b"".join(pictures), np.uint8)
-            return model.predict_on_batch(pixels.reshape(-1, *shape))
-
-        return predict
-
-    return predict_batch_udf(
-        make,
-        return_type=ArrayType(FloatType()),
-        batch_size=BATCH,
-        input_tensor_shapes=None if is_bytes else [shape],
-    )
+    return whole.coalesce(2 * cores)
 
 
 def make_bare(frame: Any) -> Any:
@@ -149,31 +120,26 @@ def measure(name: str, cores: int, folder: Path, rounds: int) -> dict[str, float
     import sparktrain as st
 
     spark = st.session(num_executors=cores)
-    # Spark makes the next Arrow batch while Python works on the last one; of 10,000 rows, which
-    # is the default, a partition here would be one. It is the same for all that is measured.
-    spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "2048")
     path = folder / f"{name}.keras"
-    shape = {"mlp": [100], "cnn": [28, 28, 1], "lstm": [28, 28]}[name]
     times: dict[str, list[float]] = {"limit": [], "ours": [], "bare": [], "udf": []}
     with ExitStack() as stack:
-        frame = make_frame(spark, name)
+        frame = make_frame(spark, name, cores)
         began = time.perf_counter()
         ours = st.predict(frame, path, inputs="x", outputs="p", keep=["id"], batch_size=BATCH)
         print(f"  {name}: looked at in {time.perf_counter() - began:.1f} s", flush=True)
         bare = make_bare(frame)
-        theirs = frame.select("id", make_udf(path, shape, name == "cnn")("x").alias("p"))
-        print(f"  {name}: first, with loading, ours {run_out(ours):.1f} s", end="", flush=True)
-        print(f", predict_batch_udf {run_out(theirs):.1f} s", flush=True)
-        limit = start_limit(name, folder, cores, stack)
-        time_limit(limit)
-        for _ in range(rounds):
-            times["limit"].append(time_limit(limit))
+        print(f"  {name}: first, with loading, ours {run_out(ours):.1f} s", flush=True)
+        limit = start(["inference_limit.py", name, folder, SIZES[name][0] // cores], cores, stack)
+        udf = start(["inference_udf.py", name, folder, cores], 1, stack)
+        for _ in range(rounds + 1):
+            times["limit"].append(tell(limit))
             times["ours"].append(run_out(ours))
             times["bare"].append(run_out(bare))
-            times["udf"].append(run_out(theirs))
+            times["udf"].append(tell(udf))
     spark.stop()
     count = SIZES[name][0]
-    return {who: count / statistics.median(some) for who, some in times.items()}
+    # The first round warms Java up.
+    return {who: count / statistics.median(some[1:]) for who, some in times.items()}
 
 
 def measure_peer(name: str, folder: Path, rounds: int) -> float:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 #: Name -> rows, values of a row: some seconds of work, beside which starting a job is little.
-SIZES = {"mlp": (800_000, 100), "cnn": (96_000, 784), "lstm": (64_000, 784)}
+SIZES = {"mlp": (1_600_000, 100), "cnn": (96_000, 784), "lstm": (64_000, 784)}
 #: Each row is scored so many times: Spark has them in memory once.
 TIMES = 4
 BATCH = 512

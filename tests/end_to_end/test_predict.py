@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 import sparktrain as st
@@ -256,6 +258,28 @@ def test_the_model_is_loaded_once_for_each_worker(
     assert len(collect(scored)) == 300
     loads = [path.name.split("-")[0] for path in log.iterdir()]
     assert len(loads) == len(set(loads)) <= 2
+
+
+def test_a_loaded_model_costs_no_task_a_search_for_garbage(
+    spark: Any, frame: Any, models: Any, folder: Path
+) -> None:
+    """Spark's workers collect after every task: what is loaded must not be gone through again."""
+    assert st.predict(frame.repartition(4), folder / "flat.keras", inputs="features").count() == 300
+
+    def look(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import gc
+        import sys
+
+        for _ in batches:
+            pass
+        if "tensorflow" in sys.modules:
+            in_sight, frozen = len(gc.get_objects()), gc.get_freeze_count()
+            yield pa.RecordBatch.from_pydict({"in_sight": [in_sight], "frozen": [frozen]})
+
+    found = spark.range(0, 8, 1, 8).mapInArrow(look, "in_sight long, frozen long").collect()
+    assert found
+    for row in found:
+        assert row.in_sight < 50_000 < 200_000 < row.frozen
 
 
 def test_the_command(spark: Any, frame: Any, models: Any, folder: Path, tmp_path: Path) -> None:

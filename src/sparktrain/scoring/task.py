@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from sparktrain.data.ahead import read_ahead
 from sparktrain.data.arrow import make_block
 from sparktrain.data.faults import BadRowError, Place
 from sparktrain.data.vectors import make_dense
@@ -57,8 +59,10 @@ def answer(
     def read(batch: pa.RecordBatch, first_row: int) -> Asked:
         return read_batch(plan, place, batch, first_row)
 
-    for batch, answered in score(batches, read, ask_lazily, plan.batch_size):
-        yield batch, make_columns(plan, answered, batch.num_rows)
+    # The next batch is on its way from Spark while the model answers one.
+    with closing(read_ahead(batches)) as ahead:
+        for batch, answered in score(ahead, read, ask_lazily, plan.batch_size):
+            yield batch, make_columns(plan, answered, batch.num_rows)
 
 
 def read_batch(plan: ScorePlan, place: TaskPlace, batch: pa.RecordBatch, first_row: int) -> Asked:
