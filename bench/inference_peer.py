@@ -41,7 +41,7 @@ def main() -> None:
     frame = frame.cache()
     frame.count()
     model = pipeline.TFModel({}).setExportDir(folder).setBatchSize(512)
-    model.setInputMapping({"x": "x"}).setOutputMapping({"y": "p"})
+    model.setInputMapping({"x": "x"}).setOutputMapping({"output_0": "p"})
     model.setSignatureDefKey("serving_default").setTagSet("serve")
     seconds = []
     for number in range(rounds + 1):
