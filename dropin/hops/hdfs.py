@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from hops import place
+from hops.stores import find_local_size, find_size, find_target, make_name, open_path, put
 
 
 def project_user() -> str:
@@ -66,7 +67,7 @@ def get_plain_path(path: str) -> str:
 
 def get_fs() -> Any:
     """The store of the project: a filesystem of fsspec."""
-    return _open(project_path())[0]
+    return open_path(project_path())[0]
 
 
 get = get_fs
@@ -85,17 +86,17 @@ def is_tls_enabled() -> bool:
 
 
 def exists(path: str, project: str | None = None) -> bool:
-    filesystem, name = _open(_locate(path, project))
+    filesystem, name = open_path(_locate(path, project))
     return bool(filesystem.exists(name))
 
 
 def isdir(path: str, project: str | None = None) -> bool:
-    filesystem, name = _open(_locate(path, project))
+    filesystem, name = open_path(_locate(path, project))
     return bool(filesystem.isdir(name))
 
 
 def isfile(path: str, project: str | None = None) -> bool:
-    filesystem, name = _open(_locate(path, project))
+    filesystem, name = open_path(_locate(path, project))
     return bool(filesystem.isfile(name))
 
 
@@ -108,7 +109,7 @@ def ls(path: str, recursive: bool = False, exclude_nn_addr: bool = False) -> lis
 def lsl(path: str, recursive: bool = False, project: str | None = None) -> list[dict[str, Any]]:
     """What is in a folder, each with its path, name, kind ("file" or "directory") and size."""
     place_ = _locate(path, project)
-    filesystem, root = _open(place_)
+    filesystem, root = open_path(place_)
     if recursive:
         found = list(filesystem.find(root, withdirs=True, detail=True).values())
     else:
@@ -118,7 +119,7 @@ def lsl(path: str, recursive: bool = False, project: str | None = None) -> list[
         name = str(entry["name"]).rstrip("/")
         if name == root.rstrip("/") and entry["type"] == "directory":
             continue
-        full = _name(filesystem, name, place_)
+        full = make_name(filesystem, name, place_)
         entries.append(
             {"path": full, "name": full, "kind": entry["type"], "size": entry.get("size") or 0}
         )
@@ -132,19 +133,19 @@ def glob(path: str, recursive: bool = False, project: str | None = None) -> list
         recursive: Whether to look in all folders below as well.
     """
     place_ = _locate(path, project)
-    filesystem, pattern = _open(place_)
+    filesystem, pattern = open_path(place_)
     if recursive:
         folder, _, last = pattern.rpartition("/")
         names = [n for n in filesystem.find(folder) if fnmatch.fnmatch(posixpath.basename(n), last)]
     else:
         names = filesystem.glob(pattern)
-    return sorted(_name(filesystem, str(name), place_) for name in names)
+    return sorted(make_name(filesystem, str(name), place_) for name in names)
 
 
 def stat(path: str) -> Any:
     """What the store knows of a path; of this machine's own, as os.stat() has it."""
-    filesystem, name = _open(abs_path(path))
-    return os.stat(name) if _is_local(abs_path(path)) else filesystem.info(name)
+    filesystem, name = open_path(abs_path(path))
+    return Path(name).stat() if _is_local(abs_path(path)) else filesystem.info(name)
 
 
 def access(path: str, mode: int, project: str | None = None) -> bool:
@@ -157,12 +158,12 @@ def access(path: str, mode: int, project: str | None = None) -> bool:
 
 
 def mkdir(path: str, project: str | None = None) -> None:
-    filesystem, name = _open(_locate(path, project))
+    filesystem, name = open_path(_locate(path, project))
     filesystem.makedirs(name, exist_ok=True)
 
 
 def delete(path: str, recursive: bool = False) -> None:
-    filesystem, name = _open(abs_path(path))
+    filesystem, name = open_path(abs_path(path))
     if filesystem.exists(name):
         filesystem.rm(name, recursive=recursive)
 
@@ -174,16 +175,16 @@ def rmr(path: str, project: str | None = None) -> None:
 
 def move(src: str, dest: str) -> None:
     """Into a folder that is there, or to another name."""
-    filesystem, name = _open(abs_path(src))
-    _, target = _open(abs_path(dest))
+    filesystem, name = open_path(abs_path(src))
+    _, target = open_path(abs_path(dest))
     if filesystem.isdir(target):
         target = posixpath.join(target, posixpath.basename(name.rstrip("/")))
     filesystem.mv(name, target, recursive=filesystem.isdir(name))
 
 
 def rename(src: str, dest: str) -> None:
-    filesystem, name = _open(abs_path(src))
-    filesystem.mv(name, _open(abs_path(dest))[1], recursive=filesystem.isdir(name))
+    filesystem, name = open_path(abs_path(src))
+    filesystem.mv(name, open_path(abs_path(dest))[1], recursive=filesystem.isdir(name))
 
 
 def chmod(hdfs_path: str, mode: int, project: str | None = None) -> None:
@@ -208,9 +209,9 @@ def chown(hdfs_path: str, user: str, group: str, project: str | None = None) -> 
 def cp(src_hdfs_path: str, dest_hdfs_path: str, overwrite: bool = False) -> None:
     """A file or a folder: into a folder that is there, or to another name."""
     source, target = abs_path(src_hdfs_path), abs_path(dest_hdfs_path)
-    filesystem, name = _open(source)
-    others, to = _open(target)
-    to = _find_target(others, name, to, overwrite)
+    filesystem, name = open_path(source)
+    others, to = open_path(target)
+    to = find_target(others, name, to, overwrite)
     if filesystem is not others:
         import fsspec
 
@@ -230,9 +231,10 @@ def copy_to_hdfs(
     source = str(Path(local_path).expanduser().absolute())
     if not os.path.exists(source):  # noqa: PTH110 (as text)
         raise OSError(f"{source} does not exist on this machine")
-    filesystem, name = _open(_locate(relative_hdfs_path, project))
-    target = _find_target(filesystem, source, name, overwrite)
-    put(source, filesystem, target)
+    wished = _locate(relative_hdfs_path, project)
+    filesystem, name = open_path(wished)
+    target = find_target(filesystem, source, name, overwrite)
+    put(source, make_name(filesystem, target, wished))
 
 
 def copy_to_local(
@@ -243,7 +245,7 @@ def copy_to_local(
     What is there already with the same size is left alone.
     """
     found = _locate(hdfs_path, project)
-    filesystem, name = _open(found)
+    filesystem, name = open_path(found)
     if not filesystem.exists(name):
         raise OSError(f"{found} does not exist")
     folder = Path(local_path).expanduser().absolute()
@@ -251,7 +253,7 @@ def copy_to_local(
         raise OSError(f"{folder} is no folder of this machine")
     target = folder / posixpath.basename(name.rstrip("/"))
     if target.exists():
-        if not overwrite and _size(filesystem, name) == _local_size(target):
+        if not overwrite and find_size(filesystem, name) == find_local_size(target):
             return str(target)
         if not overwrite:
             raise OSError(f"{target} is there, with another size; give overwrite=True to replace")
@@ -267,7 +269,7 @@ def open_file(
 
     Of "rw", which no store can do, the file decides: one that is there is read.
     """
-    filesystem, name = _open(_locate(hdfs_path, project))
+    filesystem, name = open_path(_locate(hdfs_path, project))
     if flags == "rw":
         flags = "r" if filesystem.exists(name) else "w"
     if "r" not in flags:
@@ -277,7 +279,7 @@ def open_file(
 
 def dump(data: str | bytes, hdfs_path: str) -> None:
     """Writes text or bytes as a whole file."""
-    filesystem, name = _open(abs_path(hdfs_path))
+    filesystem, name = open_path(abs_path(hdfs_path))
     filesystem.makedirs(posixpath.dirname(name), exist_ok=True)
     with filesystem.open(name, "wb") as stream:
         stream.write(data.encode() if isinstance(data, str) else data)
@@ -285,7 +287,7 @@ def dump(data: str | bytes, hdfs_path: str) -> None:
 
 def load(hdfs_path: str) -> bytes:
     """The bytes of a whole file."""
-    filesystem, name = _open(abs_path(hdfs_path))
+    filesystem, name = open_path(abs_path(hdfs_path))
     with filesystem.open(name, "rb") as stream:
         return bytes(stream.read())
 
@@ -301,27 +303,6 @@ def add_module(hdfs_path: str, project: str | None = None) -> str:
     return str(path)
 
 
-def put(source: str, filesystem: Any, target: str) -> None:
-    """Copies a file or a folder of this machine to just that name."""
-    filesystem.makedirs(posixpath.dirname(target.rstrip("/")), exist_ok=True)
-    if not os.path.isdir(source):  # noqa: PTH112 (as text)
-        filesystem.put_file(source, target)
-        return
-    filesystem.makedirs(target, exist_ok=True)
-    for folder, _, names in os.walk(source):
-        below = Path(folder).relative_to(source).as_posix()
-        inner = target if below == "." else posixpath.join(target, below)
-        filesystem.makedirs(inner, exist_ok=True)
-        for name in names:
-            filesystem.put_file(os.path.join(folder, name), posixpath.join(inner, name))  # noqa: PTH118
-
-
-def _open(path: str) -> tuple[Any, str]:
-    from sparktrain.data.storage import open_store
-
-    return open_store(path, {})
-
-
 def _locate(path: str, project: str | None) -> str:
     base = project_path(project)
     return place.make_absolute(str(path), base)
@@ -331,36 +312,9 @@ def _is_local(path: str) -> bool:
     return not place.has_scheme(path)
 
 
-def _name(filesystem: Any, name: str, asked: str) -> str:
-    """A full name as it was asked for: with a scheme, or as a path of this machine."""
-    return name if _is_local(asked) else str(filesystem.unstrip_protocol(name))
-
-
-def _find_target(filesystem: Any, source: str, target: str, overwrite: bool) -> str:
-    if filesystem.isdir(target):
-        target = posixpath.join(target, posixpath.basename(source.rstrip("/")))
-    if filesystem.exists(target):
-        if not overwrite:
-            raise OSError(f"{target} is there already; give overwrite=True to replace it")
-        filesystem.rm(target, recursive=filesystem.isdir(target))
-    filesystem.makedirs(posixpath.dirname(target.rstrip("/")), exist_ok=True)
-    return target
-
-
-def _size(filesystem: Any, name: str) -> int:
-    if filesystem.isdir(name):
-        return int(filesystem.du(name))
-    return int(filesystem.info(name)["size"])
-
-
-def _local_size(path: Path) -> int:
-    files = path.rglob("*") if path.is_dir() else [path]
-    return sum(file.stat().st_size for file in files if file.is_file())
-
-
 def _call_store(path: str, what: str, *args: Any) -> None:
     """Of HDFS, through Arrow's or another driver, if that has it."""
-    filesystem, name = _open(path)
+    filesystem, name = open_path(path)
     function = getattr(filesystem, what, None)
     if function is None:
         raise NotImplementedError(

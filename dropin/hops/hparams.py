@@ -6,7 +6,7 @@ import hashlib
 import inspect
 import re
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
@@ -68,6 +68,19 @@ def make_folder_name(params: Mapping[str, Any]) -> str:
     if len(text) <= MAX_NAME:
         return text
     return f"{text[: MAX_NAME - 17]}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+
+
+def make_names(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The names of several folders; rows that are equal get different ones."""
+    found: list[str] = []
+    for row in rows:
+        name = wished = make_folder_name(row)
+        number = 1
+        while name in found:
+            number += 1
+            name = f"{wished}-{number}"
+        found.append(name)
+    return found
 
 
 def make_key(params: Mapping[str, Any]) -> str:

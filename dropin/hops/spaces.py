@@ -101,6 +101,14 @@ def check_direction(call: str, direction: Any) -> str:
     return found
 
 
+def check_key(call: str, key: Any) -> None:
+    if not isinstance(key, str) or not key:
+        raise ConfigError(
+            problem=f"{call}() got optimization_key={key!r}.",
+            advice="Expected the name of one of the values that the function returns.",
+        )
+
+
 def find_best(scores: Sequence[float | None], direction: str) -> int | None:
     """The place of the best score, the first of equals; None if there is none."""
     places = [place for place, score in enumerate(scores) if score is not None]
