@@ -6,9 +6,10 @@ import contextlib
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
-from hops import on_import, outputs, place, stores, tensorboard
+from hops import on_import, outputs, place, stores, tensorboard, work_folder
 from hops.hparams import Params
 
 
@@ -34,15 +35,16 @@ class TrainNode:
 
     def __call__(self, ctx: Any) -> dict[str, Any] | None:
         self._prepare(ctx)
-        try:
-            with self._logdir(ctx):
-                value = self.train_fn(**self.arguments)
-        except ServingError:
-            return None
-        if ctx.rank != 0:
-            return None
         log = f"{ctx.role}_{ctx.index}_{outputs.LOG}" if self.is_together else outputs.LOG
-        return outputs.keep(value, self.folder, self.project, log, self.key)
+        with work_folder.entered(Path(ctx.run_dir) / "work" / f"{ctx.role}-{ctx.index}"):
+            try:
+                with self._logdir(ctx):
+                    value = self.train_fn(**self.arguments)
+            except ServingError:
+                return None
+            if ctx.rank != 0:
+                return None
+            return outputs.keep(value, self.folder, self.project, log, self.key)
 
     def _prepare(self, ctx: Any) -> None:
         if ctx.num_workers == 1 and set(ctx.cluster_spec) == {ctx.role}:

@@ -33,6 +33,7 @@ def test_grid_search(spark: Any, project: Path, capfd: pytest.CaptureFixture[str
         import os
         import signal
         import time
+        from pathlib import Path
 
         from hops import tensorboard
 
@@ -42,10 +43,8 @@ def test_grid_search(spark: Any, project: Path, capfd: pytest.CaptureFixture[str
             raise ValueError("no such network")
         if kind == "raises" and x == 1:
             os.kill(os.getpid(), signal.SIGKILL)
-        with open(f"{tensorboard.logdir()}/events.txt", "w") as stream:
-            stream.write("events")
-        with open("result.txt", "w") as stream:
-            stream.write(str(x))
+        Path(tensorboard.logdir(), "events.txt").write_text("events")
+        Path("result.txt").write_text(str(x))  # each in a folder of its own
         time.sleep(2)
         return {"score": -x, "file": "result.txt", "began": began, "ended": time.time()}
 

@@ -13,7 +13,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hops import devices, evolution, experiment, hdfs, hparams, outputs, place, spaces, tensorboard
+from hops import (
+    devices,
+    evolution,
+    experiment,
+    hdfs,
+    hparams,
+    outputs,
+    place,
+    spaces,
+    tensorboard,
+    work_folder,
+)
 from hops import util as hops_util
 from hops.experiment import Direction
 from hops.parallel import work_all
@@ -215,6 +226,22 @@ def test_returned_files_are_kept(
     assert (own / ".metric").read_text() == "-1.0"
     with pytest.raises(FileNotFoundError, match=r"Could not find file or directory on path"):
         outputs.keep({"a": "no/such"}, str(own), f"{project}/", "output.log", None)
+
+
+def test_a_working_directory_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    home, work = tmp_path / "home", tmp_path / "run/work/chief-0"
+    home.mkdir()
+    (home / "input.csv").write_text("rows")
+    monkeypatch.chdir(home)
+    with work_folder.entered(work):
+        assert Path("input.csv").read_text() == "rows"
+        Path("model.keras").write_text("model")
+    assert Path.cwd() == home
+    assert [path.name for path in home.iterdir()] == ["input.csv"]
+    assert [path.name for path in work.iterdir()] == ["model.keras"]
+    with work_folder.entered(tmp_path / "other/work/chief-0"):
+        pass
+    assert not (tmp_path / "other/work").exists()
 
 
 # Where things are.
