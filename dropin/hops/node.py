@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import posixpath
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -60,14 +61,18 @@ class TrainNode:
     @contextlib.contextmanager
     def _logdir(self, ctx: Any) -> Iterator[None]:
         # TensorFlow writes to paths only; the run's own folder is one.
-        is_away = self.local_logdir or place.has_scheme(self.folder)
-        tensorboard._set(ctx.log_dir if is_away else self.folder)
+        if not (self.local_logdir or place.has_scheme(self.folder)):
+            tensorboard._set(self.folder)
+            yield
+            return
+        own = "" if ctx.rank == 0 else f"{ctx.role}_{ctx.index}"
+        local = posixpath.join(ctx.log_dir, own)
+        tensorboard._set(local)
         try:
             yield
         finally:
-            tensorboard._set(None)
-            if is_away and os.path.isdir(ctx.log_dir):  # noqa: PTH112 (as text)
-                stores.put(ctx.log_dir, self.folder)
+            if os.path.isdir(local):  # noqa: PTH112 (as text)
+                stores.put(local, posixpath.join(self.folder, own))
 
 
 class ServingError(BaseException):
