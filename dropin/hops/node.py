@@ -75,6 +75,10 @@ class TrainNode:
                 stores.put(local, posixpath.join(self.folder, own))
 
 
+#: Servers that go on behind their functions.
+_serving: list[Any] = []
+
+
 class ServingError(BaseException):
     """A worker only serves the chief from now on. No error: it leaves the program's function."""
 
@@ -87,6 +91,7 @@ def serve_on(tensorflow: Any) -> None:
     """
 
     def join(self: Any) -> None:
+        _serving.append(self)  # a server stops when nobody has it
         raise ServingError
 
     tensorflow.distribute.Server.join = join
