@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import functools
-import os
-import posixpath
 import random
 from collections.abc import Callable
-from contextlib import ExitStack
 from typing import Any
 
-from hops import evolution, hdfs, outputs, place, spaces, stores, tensorboard, together
+from hops import by_hand, evolution, spaces, together
 from hops.hparams import Params, choose_arguments, make_key
 from hops.records import Record
 from hops.session import find_session
-from hops.trials import Trial, Trials, find_run_dir
+from hops.trials import Trial, Trials
 
 Pair = tuple[str, dict[str, Any] | None]
 Triple = tuple[str, Params, dict[str, Any]]
@@ -276,22 +273,10 @@ def parameter_server(
     return together.run_with_servers(train_fn, *about)
 
 
-#: What begin() opened.
-_begun: list[tuple[ExitStack, Record, str]] = []
-
-
 @_takes_old_names
 def begin(name: str = "no-name", local_logdir: bool = False, description: str | None = None) -> str:
     """An experiment in the program itself; tensorboard.logdir() is its folder until end()."""
-    spark = find_session()
-    with ExitStack() as stack:
-        record = stack.enter_context(Record(spark, "begin", name, description))
-        is_away = local_logdir or place.has_scheme(record.folder)
-        path = find_run_dir(spark, record.id, "tensorboard") if is_away else record.folder
-        tensorboard._set(os.path.abspath(path) if is_away else path)  # noqa: PTH100 (as text)
-        stack.callback(tensorboard._set, None)
-        _begun.append((stack.pop_all(), record, path))
-    return record.folder
+    return by_hand.begin(name, local_logdir, description)
 
 
 def end(metric: Any = None) -> None:
@@ -300,12 +285,4 @@ def end(metric: Any = None) -> None:
     Args:
         metric: How good it was.
     """
-    if not _begun:
-        raise RuntimeError("No experiment was begun. Call experiment.begin() first.")
-    stack, record, path = _begun.pop()
-    with stack:
-        if metric is not None:
-            hdfs.dump(str(metric), posixpath.join(record.folder, outputs.METRIC))
-            record.note(metric=metric)
-        if path != record.folder and os.path.isdir(path):  # noqa: PTH112 (as text)
-            stores.put(path, record.folder)
+    by_hand.end(metric)
