@@ -91,9 +91,10 @@ def keep_file(value: str, folder: str, project: str) -> str:
     Returns:
         Its path relative to the project; the value itself if it names no file.
     """
-    local = Path(place.to_plain(value)) if value else Path()
-    if value and "\0" not in value and (local.is_file() or ("/" in value and local.is_dir())):
-        full = local.absolute()
+    full = Path(place.to_plain(value)).absolute()
+    if "\0" in value or Path.cwd().is_relative_to(full):  # also of an empty text
+        return value
+    if full.is_file() or ("/" in value and full.is_dir()):
         is_own = not place.has_scheme(folder) and full.is_relative_to(folder)
         target = str(full) if is_own else posixpath.join(folder, full.name)
         if not is_own:

@@ -48,7 +48,7 @@ def test_grid_search(spark: Any, project: Path, capfd: pytest.CaptureFixture[str
         time.sleep(2)
         return {"score": -x, "file": "result.txt", "began": began, "ended": time.time()}
 
-    grid = {"x": [1, 2], "kind": ["works", "raises", "runs"]}
+    grid = {"x": [1, 2], "kind": ["works", "runs", "raises"]}
     with pytest.raises(ConfigError, match="also needs kind"):
         experiment.grid_search(train, {"x": [1]}, optimization_key="score")
     best_dir, params, outputs = experiment.grid_search(

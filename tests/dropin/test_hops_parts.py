@@ -211,19 +211,22 @@ def test_returned_files_are_kept(
     own = project / "Experiments/app_1/a=1"
     own.mkdir(parents=True)
     (own / "model.keras").write_bytes(b"model")
-    value = {"picture": "diagram.png", "model": str(own / "model.keras"), "metric": -1, "name": "x"}
+    value = {"picture": "diagram.png", "model": str(own / "model.keras"), "metric": -1, "name": ""}
     found = outputs.keep(value, str(own), f"{project}/", "output.log", "metric")
     assert found == {
         "picture": "Experiments/app_1/a=1/diagram.png",
         "model": "Experiments/app_1/a=1/model.keras",
         "metric": -1,
-        "name": "x",
+        "name": "",
         "log": "Experiments/app_1/a=1/output.log",
     }
     assert not Path("diagram.png").exists() and (own / "diagram.png").read_bytes() == b"png"
     assert (own / "model.keras").read_bytes() == b"model"
     assert json.loads((own / ".outputs.json").read_text()) == found
     assert (own / ".metric").read_text() == "-1.0"
+    assert outputs.keep_file(str(tmp_path), str(own), f"{project}/") == str(
+        tmp_path
+    )  # not all here
     with pytest.raises(FileNotFoundError, match=r"Could not find file or directory on path"):
         outputs.keep({"a": "no/such"}, str(own), f"{project}/", "output.log", None)
 
