@@ -35,8 +35,10 @@ class Direction:
 def _takes_old_names(function: Callable[..., Any]) -> Any:
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        named = {_OLD.get(name, name): value for name, value in kwargs.items()}
-        named.pop(None, None)
+        named = {name: kwargs[name] for name in kwargs if name not in _OLD}
+        for old, new in _OLD.items():
+            if old in kwargs and new is not None:
+                named[new] = kwargs[old]
         return function(*args, **named)
 
     return call

@@ -54,6 +54,8 @@ def check_bounds(
     """Each a lower and an upper bound; with categories, two strings as well."""
     found = {}
     for name, pair in check_lists(call, bounds).items():
+        low: Any
+        high: Any
         low, high = pair if len(pair) == 2 else (None, None)
         is_category = with_categories and isinstance(low, str) and isinstance(high, str)
         if is_category and low != high:

@@ -87,7 +87,7 @@ class Trials:
             key=self.key,
         )
         # The lines of many at a time would be one muddle.
-        shown = {} if is_only else {"progress": "off"}
+        shown: dict[str, Any] = {} if is_only else {"progress": "off"}
         try:
             result = sparktrain.run(
                 node,
