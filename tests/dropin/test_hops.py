@@ -12,6 +12,7 @@ import pytest
 
 from hops import experiment, hdfs, place
 from hops.experiment import Direction
+from hops_cases import serve_and_train
 from sparktrain.errors import ConfigError, NodeFailedError
 
 
@@ -240,35 +241,6 @@ def test_mirrored(spark: Any, project: Path) -> None:
     assert outputs == {"falls": True, "replicas": 2, "roles": ["chief", "worker"]}
     assert "I am {'type': 'chief', 'index': 0}" in (project / log).read_text()
     assert "'worker'" in (Path(logdir) / "worker_0_output.log").read_text()
-
-
-def serve_and_train() -> dict[str, Any] | None:
-    """As TensorFlow 2's own guide to parameter servers has it."""
-    import tensorflow as tf
-
-    resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
-    if resolver.task_type in ("worker", "ps"):
-        server = tf.distribute.Server(
-            resolver.cluster_spec(),
-            job_name=resolver.task_type,
-            task_index=resolver.task_id,
-            protocol="grpc",
-            start=True,
-        )
-        server.join()
-    strategy = tf.distribute.ParameterServerStrategy(resolver)
-    coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
-    with strategy.scope():
-        total = tf.Variable(0.0)
-
-    @tf.function
-    def step() -> None:
-        total.assign_add(1.0)
-
-    for _ in range(20):
-        coordinator.schedule(step)
-    coordinator.join()
-    return {"total": total.numpy(), "device": total.device}
 
 
 @pytest.mark.slow
