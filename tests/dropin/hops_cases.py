@@ -31,4 +31,4 @@ def serve_and_train() -> dict[str, Any] | None:
     for _ in range(20):
         coordinator.schedule(step)
     coordinator.join()
-    return {"total": total.numpy(), "device": total.device}
+    return {"total": total.numpy(), "is_served": "job:ps" in total.device}

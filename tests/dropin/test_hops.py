@@ -252,7 +252,7 @@ def test_parameter_server(spark: Any, project: Path, monkeypatch: pytest.MonkeyP
         experiment.launch(serve_and_train)
     monkeypatch.setattr("hops.util.count_executors", lambda spark: 3)  # nodes share slots
     logdir, outputs = experiment.parameter_server(serve_and_train)
-    assert outputs is not None and outputs["total"] == 20.0 and "job:ps" in outputs["device"]
+    assert outputs is not None and (outputs["total"], outputs["is_served"]) == (20.0, True)
     names = {path.name for path in Path(logdir).glob("*.log")}
     assert "chief_0_output.log" in names
 
