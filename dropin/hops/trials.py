@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import sparktrain
-from hops import outputs, place, stores, util
+from hops import hdfs, outputs, place, stores, util
 from hops.hparams import Params, make_names
 from hops.node import TrainNode
 from hops.parallel import work_all
@@ -156,5 +156,8 @@ def keep_logs(run_dir: str, folder: str, names: Mapping[str, str]) -> None:
     """Copies what nodes printed to the experiment."""
     for log, name in names.items():
         source = Path(run_dir) / "logs" / log
+        target = posixpath.join(folder, name)
         if source.exists():
-            stores.put(str(source.absolute()), posixpath.join(folder, name))
+            stores.put(str(source.absolute()), target)
+        else:  # it printed nothing; its outputs name its log all the same
+            hdfs.dump("", target)

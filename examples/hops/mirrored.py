@@ -12,10 +12,10 @@ def train_fn():
 
     from hops import tensorboard
 
+    strategy = tf.distribute.MultiWorkerMirroredStrategy()
     images, labels = load_digits(return_X_y=True)
     train = tf.data.Dataset.from_tensor_slices((images[:1200] / 16, labels[:1200]))
     test = tf.data.Dataset.from_tensor_slices((images[1200:] / 16, labels[1200:]))
-    strategy = tf.distribute.MultiWorkerMirroredStrategy()
     with strategy.scope():
         model = tf.keras.Sequential(
             [
