@@ -25,7 +25,9 @@ def train_fn(learning_rate, units):
         ]
     )
     model.compile(
-        keras.optimizers.Adam(learning_rate), "sparse_categorical_crossentropy", ["accuracy"]
+        keras.optimizers.Adam(learning_rate),
+        "sparse_categorical_crossentropy",
+        metrics=["accuracy"],
     )
     history = model.fit(
         images[:1200],
