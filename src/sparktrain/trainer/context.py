@@ -83,6 +83,8 @@ class Context:
 
     def prepare(self) -> None:
         """Makes the strategy: TensorFlow wants it before anything else is computed."""
+        # For code that is given no context, such as that of the drop-in packages.
+        os.environ["SPARKTRAIN_LOG_DIR"] = self.log_dir
         if not self._distributed:
             return
         backend = os.environ.get("KERAS_BACKEND", "tensorflow")

@@ -1,0 +1,46 @@
+"""Experiments in the program itself, on the driver: between begin() and end()."""
+
+from __future__ import annotations
+
+import os
+import posixpath
+from contextlib import ExitStack
+from typing import Any
+
+from hops import hdfs, outputs, place, stores, tensorboard
+from hops.records import Record
+from hops.session import find_session
+from hops.trials import find_run_dir
+
+#: What begin() opened.
+_begun: list[tuple[ExitStack, Record, str]] = []
+
+
+def begin(name: str = "no-name", local_logdir: bool = False, description: str | None = None) -> str:
+    """An experiment in the program itself; tensorboard.logdir() is its folder until end()."""
+    spark = find_session()
+    with ExitStack() as stack:
+        record = stack.enter_context(Record(spark, "begin", name, description))
+        is_away = local_logdir or place.has_scheme(record.folder)
+        path = find_run_dir(spark, record.id, "tensorboard") if is_away else record.folder
+        tensorboard._set(os.path.abspath(path) if is_away else path)  # noqa: PTH100 (as text)
+        stack.callback(tensorboard._set, None)
+        _begun.append((stack.pop_all(), record, path))
+    return record.folder
+
+
+def end(metric: Any = None) -> None:
+    """Ends what begin() began.
+
+    Args:
+        metric: How good it was.
+    """
+    if not _begun:
+        raise RuntimeError("No experiment was begun. Call experiment.begin() first.")
+    stack, record, path = _begun.pop()
+    with stack:
+        if metric is not None:
+            hdfs.dump(str(metric), posixpath.join(record.folder, outputs.METRIC))
+            record.note(metric=metric)
+        if path != record.folder and os.path.isdir(path):  # noqa: PTH112 (as text)
+            stores.put(path, record.folder)

@@ -1,0 +1,23 @@
+"""The Spark session that a program means when it names none."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+
+def find_active() -> Any:
+    """The active session; None if there is none, and where pyspark was never loaded."""
+    if "pyspark" not in sys.modules:
+        return None
+    from pyspark.sql import SparkSession
+
+    return SparkSession.getActiveSession()
+
+
+def find_session(spark: Any = None) -> Any:
+    """The given session, else the active one, else the embedded one."""
+    from sparktrain.training import find_session as find_embedded
+
+    found = spark if spark is not None else find_active()
+    return found if found is not None else find_embedded(2)

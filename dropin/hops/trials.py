@@ -1,0 +1,163 @@
+"""Runs trials: each a run of sparktrain with one node, as many at a time as there are slots."""
+
+from __future__ import annotations
+
+import os
+import posixpath
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import sparktrain
+from hops import hdfs, outputs, place, stores, util
+from hops.hparams import Params, make_names
+from hops.node import TrainNode
+from hops.parallel import work_all
+from hops.records import Record
+from sparktrain.driver import spark_facts
+from sparktrain.driver.interrupt import holding_back_spark
+from sparktrain.errors import LaunchError, TrainingError
+from sparktrain.settings import resolve
+
+#: A trial may wait for a slot as long as other jobs have them all.
+SLOT_TIMEOUT_S = 30 * 24 * 3600.0
+#: A node that is lost with its executor is started again so often.
+MAX_RESTARTS = 1
+
+
+@dataclass
+class Trial:
+    """One call of the function, and what became of it."""
+
+    params: Params
+    name: str
+    folder: str
+    outputs: dict[str, Any] | None = None
+    score: float | None = None
+    error: Exception | None = None
+
+
+@dataclass
+class Trials:
+    """All trials of an experiment.
+
+    Attributes:
+        taken: The hyperparameters that the function takes.
+        key: What a search looks at; None outside of searches.
+    """
+
+    spark: Any
+    record: Record
+    train_fn: Callable[..., Any]
+    taken: set[str]
+    local_logdir: bool = False
+    key: str | None = None
+    done: list[Trial] = field(default_factory=list)
+
+    def run(self, rows: Sequence[Params], below: str = "") -> list[Trial]:
+        """Runs the function with each row, in parallel; failures are recorded, not raised.
+
+        Args:
+            below: A folder between that of the experiment and those of the trials.
+        """
+        folder = posixpath.join(self.record.folder, below) if below else self.record.folder
+        names = make_names(rows)
+        trials = [
+            Trial(row, name, posixpath.join(folder, name) if name else folder)
+            for row, name in zip(rows, names, strict=True)
+        ]
+        limit = count_parallel(self.spark)
+        with holding_back_spark():
+            work_all(lambda trial: self._run_one(trial, len(trials) == 1), trials, limit)
+        self.done += trials
+        self.record.write_summary()
+        return trials
+
+    def _run_one(self, trial: Trial, is_only: bool) -> None:
+        run_dir = find_run_dir(self.spark, self.record.id, f"trial-{trial.name}".rstrip("-"))
+        self.record.begin_trial(trial.folder, trial.params)
+        node = TrainNode(
+            train_fn=self.train_fn,
+            folder=trial.folder,
+            project=self.record.project,
+            arguments={name: trial.params[name] for name in trial.params if name in self.taken},
+            local_logdir=self.local_logdir,
+            key=self.key,
+        )
+        # The lines of many at a time would be one muddle.
+        shown: dict[str, Any] = {} if is_only else {"progress": "off"}
+        try:
+            result = sparktrain.run(
+                node,
+                num_workers=1,
+                spark=self.spark,
+                run_dir=run_dir,
+                max_restarts=MAX_RESTARTS,
+                env=make_env(self.spark, self.record.project),
+                distribution="none",
+                launch_timeout_s=SLOT_TIMEOUT_S,
+                **shown,
+            )
+            trial.outputs = result.value
+            if self.key is not None:
+                trial.score = outputs.find_metric(result.value, self.key)
+        except (TrainingError, LaunchError) as error:
+            trial.error = error
+        finally:
+            keep_logs(run_dir, trial.folder, {"chief-0.log": outputs.LOG})
+        self._tell(trial, is_only)
+
+    def _tell(self, trial: Trial, is_only: bool) -> None:
+        error = trial.error
+        said = None if error is None else describe(error)
+        self.record.end_trial(trial.folder, trial.params, trial.outputs, said, str(error or ""))
+        if not is_only and is_shown(self.spark):
+            result = f"failed: {said}" if said is not None else trial.outputs
+            print(f"hops: {trial.name}: {result}", file=sys.stderr, flush=True)
+
+
+def describe(error: Exception) -> str:
+    """An error in one line."""
+    what = error.what if isinstance(error, TrainingError) else str(error)
+    return (what.strip().splitlines() or [type(error).__name__])[0]
+
+
+def count_parallel(spark: Any) -> int:
+    """As many nodes as can run at the same time; Spark itself keeps back what has no slot yet."""
+    slots, _ = spark_facts.wait_for_slots(spark, 1, find_settings(spark).slot_wait_s)
+    return max(1, slots if slots is not None else util.count_executors(spark))
+
+
+def make_env(spark: Any, project: str, num_ps: int = 0) -> dict[str, str]:
+    """What nodes know of the driver."""
+    return {
+        place.VARIABLE: project,
+        util.EXECUTORS: str(util.count_executors(spark)),
+        util.SERVERS: str(num_ps),
+    }
+
+
+def find_settings(spark: Any) -> Any:
+    return resolve({}, lambda key: spark_facts.get_conf(spark, key), os.environ)
+
+
+def is_shown(spark: Any) -> bool:
+    return bool(find_settings(spark).progress != "off")
+
+
+def find_run_dir(spark: Any, experiment: str, name: str) -> str:
+    """sparktrain's own folder of a trial, which is a path, wherever the experiment is."""
+    return str(Path(find_settings(spark).runs_dir) / experiment / name)
+
+
+def keep_logs(run_dir: str, folder: str, names: Mapping[str, str]) -> None:
+    """Copies what nodes printed to the experiment."""
+    for log, name in names.items():
+        source = Path(run_dir) / "logs" / log
+        target = posixpath.join(folder, name)
+        if source.exists():
+            stores.put(str(source.absolute()), target)
+        else:  # it printed nothing; its outputs name its log all the same
+            hdfs.dump("", target)
