@@ -91,10 +91,11 @@ def run(
     """
     # Here, not above: importing sparktrain must not load pyspark.
     from sparktrain.driver.launch import launch
-    from sparktrain.driver.plan import check_numbers, make_plan
+    from sparktrain.driver.plan import check_num_ps, check_numbers, make_plan
 
     check_numbers(num_workers, max_restarts, timeout_s)
-    num_nodes = num_workers + bool(evaluator) + (num_ps if isinstance(num_ps, int) else 0)
+    check_num_ps("run", num_ps)
+    num_nodes = num_workers + bool(evaluator) + num_ps
     plan = make_plan(
         session := spark if spark is not None else find_session(num_nodes),
         train_fn,

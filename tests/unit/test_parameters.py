@@ -23,7 +23,8 @@ from sparktrain.wire.parameters import ParameterClient, Stores, leave_all
 FOUND = [
     Variable("kernel", (300, 700), "float32"),
     Variable("bias", (7,), "float64"),
-    Variable("mean", (5,), "float32", is_trainable=False),
+    Variable("scale", (), "float16"),
+    Variable("none", (0, 3), "float32"),
 ]
 
 
@@ -58,7 +59,7 @@ class Worker:
     """A worker whose weights are plain arrays."""
 
     def __init__(self, servers: Stores, rank: int, part_bytes: int | None = 100_000) -> None:
-        self.client = ParameterClient(servers, "model-0", FOUND, rank, 2, part_bytes)
+        self.client = ParameterClient(servers, "model-0", FOUND, rank, part_bytes)
         self.arrays = [np.zeros(v.shape, v.dtype) for v in FOUND]
 
     def join(self, arrays: list[Any] | None = None) -> bool:
@@ -77,7 +78,7 @@ class Worker:
 
         def get(part: Part) -> Any:
             values = gather(part, new)
-            return values - gather(part, old) if rule == DELTA and part.is_trainable else values
+            return values - gather(part, old) if rule == DELTA else values
 
         self.client.sync(rule, 0.5, get, lambda part, values: scatter(part, values, taken))
         self.arrays = taken
@@ -93,8 +94,7 @@ def test_changes_of_two_workers_add_up(servers: Stores) -> None:
         two.sync(DELTA, 0.1)
         np.testing.assert_allclose(two.arrays[0], 10.2, rtol=1e-6)
         np.testing.assert_allclose(two.arrays[1], 11.2, rtol=1e-12)
-        # Statistics are averaged: half of one's move, then half of what is left of the other's.
-        np.testing.assert_allclose(two.arrays[2], 12.075, rtol=1e-6)
+        np.testing.assert_allclose(two.arrays[2], 12.2, rtol=1e-2)
         np.testing.assert_allclose(one.arrays[0], 10.1, rtol=1e-6)
         assert [state["num_syncs"] for state in one.client.states()] == [2, 2]
 
@@ -147,7 +147,7 @@ def test_other_models_and_strangers_are_refused(servers: Stores) -> None:
     with worker.client:
         worker.join(start())
         with (
-            ParameterClient(servers, "model-0", FOUND[:1], 1, 2) as other,
+            ParameterClient(servers, "model-0", FOUND[:1], 1) as other,
             pytest.raises(fl.FlightServerError, match="other variables than"),
         ):
             other.open()
@@ -155,7 +155,7 @@ def test_other_models_and_strangers_are_refused(servers: Stores) -> None:
             worker.sync("sum", 1.0)
     stranger = Stores(servers.doors, "guess")
     with (
-        ParameterClient(stranger, "model-0", FOUND, 1, 2) as client,
+        ParameterClient(stranger, "model-0", FOUND, 1) as client,
         pytest.raises(fl.FlightUnauthenticatedError),
     ):
         client.states()
@@ -172,6 +172,12 @@ def test_those_who_leave_are_known(servers: Stores) -> None:
         assert [state["left"] for state in two.client.states()] == [[0, 1], [0, 1]]
         one.client.open()
         assert [state["left"] for state in two.client.states()] == [[1], [1]]
+        # Also for a model that is begun later.
+        with ParameterClient(servers, "model-1", FOUND, 0) as later:
+            later.open()
+            assert [state["left"] for state in later.states()] == [[1], [1]]
+        two.join()
+        assert [state["left"] for state in one.client.states()] == [[], []]
 
 
 def test_a_server_that_is_gone_is_told(tmp_path: Path) -> None:

@@ -9,7 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparktrain.trainer.sync_rules import AVERAGE, DELTA, ELASTIC, combine, find_rate, to_send
+from sparktrain.trainer.sync_rules import (
+    AVERAGE,
+    DELTA,
+    ELASTIC,
+    combine,
+    find_rate,
+    to_mean,
+    to_send,
+)
 
 values = st.lists(st.integers(-1000, 1000), min_size=1, max_size=20)
 workers = st.integers(1, 8)
@@ -38,6 +46,15 @@ def test_delta_adds_what_each_worker_has_learnt(start: list[int], moves: list[in
         taken = meet(DELTA, len(moves), server, base + move, base)
         np.testing.assert_array_equal(taken, server)
     np.testing.assert_allclose(server, np.array(start) + sum(moves))
+
+
+@given(values, st.lists(st.integers(-1000, 1000), min_size=1, max_size=8))
+def test_statistics_of_delta_move_to_the_mean(start: list[int], moves: list[int]) -> None:
+    server = np.array(start, np.float64)
+    base = server.copy()
+    for move in moves:
+        meet(DELTA, len(moves), server, to_mean(base + move, base, len(moves)), base)
+    np.testing.assert_allclose(server, np.array(start) + sum(moves) / len(moves), atol=1e-9)
 
 
 @given(values, workers, st.integers(-1000, 1000), st.floats(0.01, 0.99))

@@ -123,6 +123,7 @@ class Agent:
         self._told: list[dict[str, Any]] = []
         self._telling = threading.Lock()
         self._restarts_left = spec.worker_restarts if node.rank is not None else 0
+        self._should_stop = False
         self._feeder: Feeder | None = None
         self._ended: tuple[str, str] | None = None
         hello = Hello(
@@ -285,6 +286,8 @@ class Agent:
             trainer = self._start(trainers, env)
             for frame in self._told:
                 trainer.send(frame)
+        if self._should_stop:  # said to one that is gone
+            trainer.send({"kind": "stop"})
         self._link.send(Joined(host=self._host, pid=trainer.pid))
         return trainer
 
@@ -395,8 +398,10 @@ class Agent:
         if isinstance(message, End):
             self._may_restart = self._may_restart and message.may_restart
             self._end("ended", message.reason)
-        elif isinstance(message, Stop) and self._trainer is not None:
-            self._trainer.send({"kind": "stop"})
+        elif isinstance(message, Stop):
+            self._should_stop = True
+            if self._trainer is not None:
+                self._trainer.send({"kind": "stop"})
 
     def _end(self, kind: str, reason: str) -> None:
         if self._ended is None:  # what came first is the cause

@@ -188,13 +188,17 @@ def make_cluster_plan(
     return plan, min(len(nodes), slots if slots is not None else len(nodes))
 
 
-def check_ps(call: str, num_ps: Any, settings: Settings) -> Settings:
-    """Refuses parameter servers that cannot be; in run(), they mean periodic synchronisation."""
+def check_num_ps(call: str, num_ps: Any) -> None:
     if not isinstance(num_ps, int) or isinstance(num_ps, bool) or num_ps < 0:
         raise ConfigError(
             problem=f"{call}() got num_ps={num_ps!r}.",
             advice="Expected a whole number, 0 for none.",
         )
+
+
+def check_ps(call: str, num_ps: Any, settings: Settings) -> Settings:
+    """Refuses parameter servers that cannot be; in run(), they mean periodic synchronisation."""
+    check_num_ps(call, num_ps)
     if num_ps == 0 and settings.distribution == PERIODIC:
         raise ConfigError(
             problem=f"{call}() got distribution='periodic' and no parameter servers.",

@@ -72,11 +72,26 @@ def make_checkpoint_callback(keras: Any, context: Context, fit: int, save_freq: 
             optimizer = self.model.optimizer
             if optimizer is not None and not optimizer.built:
                 optimizer.build(self.model.trainable_variables)
-            self.model.load_weights(str(self._folder / latest["file"]))
+            latest = self._load(latest)
             # As BackupAndRestore does it: fit starts with this epoch.
             self.model._initial_epoch = latest["epoch"]
             if context.is_chief:
                 print(f"sparktrain: resumed behind epoch {latest['epoch']}")
+
+        def _load(self, latest: dict[str, Any]) -> dict[str, Any]:
+            """Loads a checkpoint; returns which. Where workers do not wait for each other, the
+            chief may have replaced it a moment ago.
+            """
+            while True:
+                try:
+                    self.model.load_weights(str(self._folder / latest["file"]))
+                except OSError:
+                    newer = read_latest(self._folder)
+                    if newer is None or newer == latest:
+                        raise
+                    latest = newer
+                else:
+                    return latest
 
         def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
             self._steps += 1

@@ -8,25 +8,29 @@ servers' parameters first.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import pyarrow.flight as fl
 
 from sparktrain.errors import ConfigError
-from sparktrain.trainer.sync_rules import DELTA, RULES, find_rate, to_send
+from sparktrain.trainer.sync_rules import DELTA, RULES, find_rate, to_mean, to_send
 from sparktrain.wire.layout import Part, Variable, gather, scatter
-from sparktrain.wire.parameters import ParameterClient
+from sparktrain.wire.parameters import ParameterClient, Stores
 
 if TYPE_CHECKING:
     from sparktrain.trainer.context import Context
 
-#: How long servers may be out of reach before that is an error.
+#: How long servers may be out of reach before that is an error; what a server itself says is one
+#: at once.
 OUTAGE_S = 60.0
+_OUTAGES = (fl.FlightError, OSError)
+_REFUSALS = (fl.FlightServerError, fl.FlightUnauthenticatedError, fl.FlightUnauthorizedError)
 #: How long the others wait for the chief's first weights.
 FIRST_WAIT_S = 600.0
 POLL_S = 0.2
+T = TypeVar("T")
 
 
 def find_variables(model: Any) -> tuple[list[Any], list[Variable]]:
@@ -35,17 +39,17 @@ def find_variables(model: Any) -> tuple[list[Any], list[Variable]]:
     Counters and the states of random generators stay each worker's own, as the optimizer does.
     """
     found, told = [], []
-    for is_trainable, variables in (
-        (True, model.trainable_variables),
-        (False, model.non_trainable_variables),
-    ):
-        for variable in variables:
-            value = _read(variable)
-            if np.issubdtype(value.dtype, np.floating):
-                name = str(getattr(variable, "path", variable.name))
-                found.append(variable)
-                told.append(Variable(name, value.shape, value.dtype.name, is_trainable))
+    for variable in model.variables:
+        value = _read(variable)
+        if np.issubdtype(value.dtype, np.floating):
+            name = str(getattr(variable, "path", variable.name))
+            found.append(variable)
+            told.append(Variable(name, value.shape, value.dtype.name))
     return found, told
+
+
+def _is_exact(variable: Any, array: Any) -> bool:
+    return str(getattr(variable.dtype, "name", variable.dtype)) == array.dtype.name
 
 
 def _read(variable: Any) -> Any:
@@ -68,14 +72,9 @@ class Synchroniser:
         self._context = context
         self._rule, self._rate = rule, rate
         self._variables, told = find_variables(model)
-        if context.rank is None or context.stores is None:
-            raise ConfigError(
-                problem=f"ctx.parameter_server() was called on {context.role}:{context.index}.",
-                advice="It is for the nodes that train.",
-            )
-        self._client = ParameterClient(
-            context.stores, space, told, context.rank, context.num_workers
-        )
+        trained = {id(variable) for variable in model.trainable_variables}
+        self._statistics = [n for n, v in enumerate(self._variables) if id(v) not in trained]
+        self._client = ParameterClient(context.stores or Stores(), space, told, context.rank or 0)
         #: What this worker had after the last meeting.
         self._base: list[Any] = []
         self._failing_since: float | None = None
@@ -83,16 +82,16 @@ class Synchroniser:
 
     def join(self) -> None:
         """The first weights are those of rank 0; who comes later takes what is there."""
-        if not self._client.open():
+        if not self._insist(self._client.open):
             if self._context.rank == 0:
-                self._client.put(self._read())
+                self._insist(lambda: self._client.put(self._read()))
             else:
                 self._wait_for_first()
         self.pull()
 
     def _wait_for_first(self) -> None:
         deadline = time.monotonic() + FIRST_WAIT_S
-        while not all(state["is_ready"] for state in self._client.states()):
+        while not all(state["is_ready"] for state in self._insist(self._client.states)):
             if time.monotonic() > deadline:
                 raise TimeoutError(
                     f"No weights came from the chief within {FIRST_WAIT_S:g} s: its fit has not"
@@ -105,7 +104,7 @@ class Synchroniser:
     def pull(self) -> None:
         """Takes the servers' weights as they are."""
         arrays = [np.empty_like(array) for array in self._read()]
-        self._client.pull(arrays)
+        self._insist(lambda: self._client.pull(arrays))
         self._assign(arrays)
 
     def sync(self) -> None:
@@ -113,11 +112,14 @@ class Synchroniser:
         own = self._read()
         taken: list[Any] = [np.empty_like(array) for array in own]
         answered: set[int] = set()
-        is_delta = self._rule == DELTA
+        brought = list(own)
+        if self._rule == DELTA:  # statistics move by the mean; a sum would go too far
+            for n in self._statistics:
+                brought[n] = to_mean(own[n], self._base[n], self._context.num_workers)
 
         def get(part: Part) -> Any:
-            values = gather(part, own)
-            if is_delta and part.is_trainable:
+            values = gather(part, brought)
+            if self._rule == DELTA:
                 return to_send(DELTA, values, gather(part, self._base))
             return values
 
@@ -127,7 +129,7 @@ class Synchroniser:
 
         try:
             self._client.sync(self._rule, self._rate, get, take)
-        except fl.FlightError as error:
+        except _OUTAGES as error:
             self._check_outage(error)
             # What was answered counts; the rest stays as it is until the next time.
             missing = [part for part in self._client.parts if part.number not in answered]
@@ -142,8 +144,20 @@ class Synchroniser:
         self.num_syncs += 1
         self._assign(taken)
 
-    def _check_outage(self, error: fl.FlightError) -> None:
-        if not isinstance(error, (fl.FlightUnavailableError, fl.FlightTimedOutError)):
+    def _insist(self, call: Callable[[], T]) -> T:
+        """Tries again for a while, where there is nothing to go on with meanwhile."""
+        while True:
+            try:
+                found = call()
+            except _OUTAGES as error:
+                self._check_outage(error)
+                time.sleep(POLL_S)
+            else:
+                self._failing_since = None
+                return found
+
+    def _check_outage(self, error: Exception) -> None:
+        if isinstance(error, _REFUSALS):
             raise error
         now = time.monotonic()
         self._failing_since = self._failing_since or now
@@ -153,10 +167,10 @@ class Synchroniser:
     def finish(self, wait_s: float) -> None:
         """The end of a fit. The chief waits a while for the others, then all have the servers'."""
         self.sync()
-        self._client.leave()
+        self._insist(self._client.leave)
         deadline = time.monotonic() + (wait_s if self._context.rank == 0 else 0.0)
         while time.monotonic() < deadline and not self._context.should_stop:
-            state = self._client.states()[0]
+            state = self._insist(self._client.states)[0]
             if len(state["left"]) >= self._context.num_workers:
                 break
             time.sleep(POLL_S)
@@ -171,7 +185,11 @@ class Synchroniser:
     def _assign(self, arrays: Sequence[Any]) -> None:
         for variable, array in zip(self._variables, arrays, strict=True):
             variable.assign(array)
-        self._base = list(arrays)
+        # What the variable has, where its own type is not the one that travels.
+        self._base = [
+            array if _is_exact(variable, array) else _read(variable)
+            for variable, array in zip(self._variables, arrays, strict=True)
+        ]
 
 
 def check_wishes(sync_interval: Any, rule: Any, alpha: Any, wait_s: Any) -> None:
@@ -211,6 +229,16 @@ def make_sync_callback(
     wait_s: float,
 ) -> Any:
     """An instance for the given Keras."""
+    if context.rank is None:
+        raise ConfigError(
+            problem=f"ctx.parameter_server() was called on {context.role}:{context.index}.",
+            advice="It is for the nodes that train.",
+        )
+    if not hasattr(model, "trainable_variables"):
+        raise ConfigError(
+            problem=f"ctx.parameter_server() got a {type(model).__name__}.",
+            advice="Expected a Keras model.",
+        )
     check_wishes(sync_interval, rule, alpha, wait_s)
     rate = find_rate(rule, context.num_workers, alpha)
 
@@ -230,9 +258,15 @@ def make_sync_callback(
                     problem=f"The model {model.name!r} has no input shape yet.",
                     advice="Give it a keras.Input, or call model.build(...) before fit.",
                 )
+            if self._meeting is not None:  # of a fit that ended with an error
+                self._meeting.close()
             self._meeting = Synchroniser(context, space, model, rule, rate)
             self._steps = 0
-            self._meeting.join()
+            try:
+                self._meeting.join()
+            except BaseException:
+                self._meeting.close()
+                raise
 
         def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
             self._seen = 0

@@ -51,6 +51,8 @@ class Store:
 
     def __init__(self, find_own: Callable[[], Own] | None = None) -> None:
         self._spaces: dict[str, _Space] = {}
+        #: Workers that are gone, also for models that come later.
+        self._gone: set[int] = set()
         self._lock = threading.Lock()
         self._find_own = find_own
         self._own: Own | None = None
@@ -65,17 +67,18 @@ class Store:
                     " that came first. All workers must build the same model, and call"
                     " ctx.parameter_server() for their models in the same order"
                 )
+            self._gone.discard(worker)
             found.joined.add(worker)
             found.left.discard(worker)
             return found.is_ready
 
     def leave(self, space: str, worker: int) -> None:
-        """A worker's fit is over, or the worker is gone."""
+        """A worker's fit is over; without a space, the worker is gone."""
         with self._lock:
-            names = [space] if space else list(self._spaces)
-            for name in names:
-                if name in self._spaces:
-                    self._spaces[name].left.add(worker)
+            if not space:
+                self._gone.add(worker)
+            elif space in self._spaces:
+                self._spaces[space].left.add(worker)
 
     def describe(self, space: str) -> dict[str, Any]:
         with self._lock:
@@ -86,7 +89,7 @@ class Store:
                 "is_ready": found.is_ready,
                 "num_syncs": found.num_syncs,
                 "joined": sorted(found.joined),
-                "left": sorted(found.left),
+                "left": sorted(found.left | self._gone),
             }
 
     def put(self, space: str, parts: Mapping[int, tuple[str, tuple[int, ...], Any]]) -> None:

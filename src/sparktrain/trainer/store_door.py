@@ -22,7 +22,6 @@ import pyarrow.flight as fl
 
 from sparktrain.trainer.both_doors import BothDoors
 from sparktrain.trainer.store import Store, StoreError
-from sparktrain.trainer.sync_rules import AVERAGE
 from sparktrain.wire.flight import TokenCheck, pack, unpack
 from sparktrain.wire.parameters import SCHEMA, from_batch, to_batch
 
@@ -87,18 +86,13 @@ class _Server(fl.FlightServerBase):  # type: ignore[misc]
     ) -> None:
         values = unpack(descriptor.command)
         space, rule, rate = values["space"], values["rule"], float(values["rate"])
-        # What is not trained is averaged: the sum of two workers' moves would go too far.
-        statistics, share = set(values["statistics"]), float(values["share"])
         worker = int(values["worker"])
         writer.begin(SCHEMA)
         with _telling():
             for chunk in reader:
                 number = _number(chunk)
                 sent = from_batch(chunk.data, self._store.dtype(space, number))
-                if number in statistics:
-                    taken = self._store.sync(space, number, AVERAGE, share, sent, worker)
-                else:
-                    taken = self._store.sync(space, number, rule, rate, sent, worker)
+                taken = self._store.sync(space, number, rule, rate, sent, worker)
                 writer.write_with_metadata(to_batch(taken), pa.py_buffer(str(number).encode()))
             self._store.count_sync(space)
 

@@ -26,6 +26,11 @@ def to_send(rule: str, worker: Any, base: Any) -> Any:
     return worker - base if rule == DELTA else worker
 
 
+def to_mean(worker: Any, base: Any, num_workers: int) -> Any:
+    """What a worker brings as statistics for `delta`: their moves add up to the mean."""
+    return base + (worker - base) * base.dtype.type(1.0 / num_workers)
+
+
 def combine(rule: str, rate: float, server: Any, sent: Any) -> Any:
     """Changes the server's values in place; returns what the worker goes on with.
 

@@ -27,8 +27,6 @@ class Variable:
     shape: tuple[int, ...]
     #: A number type of numpy.
     dtype: str
-    #: Statistics, such as those of batch normalization, are not trained.
-    is_trainable: bool = True
 
     @property
     def size(self) -> int:
@@ -58,7 +56,6 @@ class Part:
     number: int
     server: int
     dtype: str
-    is_trainable: bool
     pieces: tuple[Piece, ...]
 
     @property
@@ -84,13 +81,8 @@ def split(
     else:
         total = sum(variable.nbytes for variable in variables)
         limit = max(min(part_bytes, -(-total // num_servers)), 8)
-        kinds = dict.fromkeys((v.dtype, v.is_trainable) for v in variables)
-        for dtype, is_trainable in kinds:
-            own = [
-                i
-                for i, v in enumerate(variables)
-                if (v.dtype, v.is_trainable) == (dtype, is_trainable)
-            ]
+        for dtype in dict.fromkeys(v.dtype for v in variables):
+            own = [i for i, v in enumerate(variables) if v.dtype == dtype]
             length = max(limit // np.dtype(dtype).itemsize, 1)
             for pieces in _pack(((i, variables[i].size) for i in own), length):
                 groups.append((variables[own[0]], pieces))
@@ -104,7 +96,7 @@ def split(
         servers[number] = loads.index(min(loads))
         loads[servers[number]] += sizes[number]
     return tuple(
-        Part(number, servers[number], first.dtype, first.is_trainable, tuple(pieces))
+        Part(number, servers[number], first.dtype, tuple(pieces))
         for number, (first, pieces) in enumerate(groups)
     )
 

@@ -68,7 +68,6 @@ class ParameterClient:
     Args:
         space: The model's name on the servers.
         worker: This worker's rank.
-        num_workers: How many there are: statistics are averaged over them.
         part_bytes: See layout.split().
     """
 
@@ -78,13 +77,11 @@ class ParameterClient:
         space: str,
         variables: Sequence[Variable],
         worker: int,
-        num_workers: int,
         part_bytes: int | None = PART_BYTES,
     ) -> None:
         self._space = space
         self._variables = list(variables)
         self._worker = worker
-        self._share = 1.0 / num_workers
         self._doors = stores.doors
         parts = split(variables, len(stores.doors), part_bytes)
         self._parts = {part.number: part for part in parts}
@@ -202,9 +199,7 @@ class ParameterClient:
             "space": self._space,
             "rule": rule,
             "rate": rate,
-            "share": self._share,
             "worker": self._worker,
-            "statistics": [part.number for part in parts if not part.is_trainable],
         }
         descriptor = fl.FlightDescriptor.for_command(pack(command))
         writer, reader = client.do_exchange(descriptor, options)
@@ -212,11 +207,13 @@ class ParameterClient:
 
         def write() -> None:
             writer.begin(SCHEMA)
-            for part in parts:
-                if is_over.is_set():
-                    return
-                writer.write_with_metadata(to_batch(get(part)), _tag(part))
-            writer.done_writing()
+            try:
+                for part in parts:
+                    if is_over.is_set():
+                        return
+                    writer.write_with_metadata(to_batch(get(part)), _tag(part))
+            finally:  # else the server waits for more
+                writer.done_writing()
 
         writing: Future[None] = self._pool.submit(write)
         num_taken = 0
@@ -225,6 +222,9 @@ class ParameterClient:
                 part = self._parts[int(bytes(chunk.app_metadata))]
                 take(part, from_batch(chunk.data, part.dtype))
                 num_taken += 1
+        except BaseException:
+            reader.cancel()  # else who writes may wait for somebody who reads
+            raise
         finally:
             is_over.set()
             failed = writing.exception()
