@@ -37,6 +37,7 @@ bench: $(READY)  ## the benchmarks, printed as ratios
 	$(BIN)/python bench/tfrecord.py
 	$(BIN)/python bench/cluster.py
 	$(BIN)/python bench/inference.py
+	$(BIN)/python bench/parameter_server.py
 
 fuzz: $(READY)  ## ten minutes of damaged TFRecord files
 	$(BIN)/pip install --quiet atheris

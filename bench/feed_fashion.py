@@ -31,7 +31,32 @@ def load(part: str) -> tuple[Any, Any]:
     return images, labels.astype("int64")
 
 
-def fit(strategy: Any, dataset: Any) -> tuple[Any, list[float]]:
+def make_model() -> Any:
+    """A convolutional network, compiled."""
+    import keras
+
+    model = keras.Sequential(
+        [
+            keras.Input((28, 28, 1)),
+            keras.layers.Rescaling(1 / 255),
+            keras.layers.Conv2D(32, 3, activation="relu"),
+            keras.layers.MaxPooling2D(),
+            keras.layers.Conv2D(64, 3, activation="relu"),
+            keras.layers.MaxPooling2D(),
+            keras.layers.Flatten(),
+            keras.layers.Dense(64, activation="relu"),
+            keras.layers.Dense(10, activation="softmax"),
+        ]
+    )
+    model.compile(
+        keras.optimizers.Adam(2e-3), "sparse_categorical_crossentropy", metrics=["accuracy"]
+    )
+    return model
+
+
+def fit(
+    strategy: Any, dataset: Any, make_callbacks: Any = lambda model: []
+) -> tuple[Any, list[float]]:
     """Trains; returns the model and the seconds of each epoch."""
     import time
 
@@ -48,23 +73,9 @@ def fit(strategy: Any, dataset: Any) -> tuple[Any, list[float]]:
 
     keras.utils.set_random_seed(1)
     with strategy.scope():
-        model = keras.Sequential(
-            [
-                keras.Input((28, 28, 1)),
-                keras.layers.Rescaling(1 / 255),
-                keras.layers.Conv2D(32, 3, activation="relu"),
-                keras.layers.MaxPooling2D(),
-                keras.layers.Conv2D(64, 3, activation="relu"),
-                keras.layers.MaxPooling2D(),
-                keras.layers.Flatten(),
-                keras.layers.Dense(64, activation="relu"),
-                keras.layers.Dense(10, activation="softmax"),
-            ]
-        )
-        model.compile(
-            keras.optimizers.Adam(2e-3), "sparse_categorical_crossentropy", metrics=["accuracy"]
-        )
-    model.fit(dataset, epochs=EPOCHS, verbose=0, callbacks=[Clock()])
+        model = make_model()
+    callbacks = [Clock(), *make_callbacks(model)]
+    model.fit(dataset, epochs=EPOCHS, verbose=0, callbacks=callbacks)
     return model, seconds
 
 
@@ -122,18 +133,26 @@ def run_fed(spark: Any, frames: dict[str, Any]) -> tuple[float, float]:
     return statistics.median(seconds), accuracy
 
 
-def compare(spark: Any, rounds: int) -> None:
+def make_frames(spark: Any) -> dict[str, Any]:
+    """Images to train on and to test with; empty if they cannot be had."""
     if not FOLDER.exists():
         subprocess.run(["apt-get", "install", "-y", "-qq", "dataset-fashion-mnist"], check=False)
     if not FOLDER.exists():
         print("\nFashion-MNIST is not here: install Debian's package dataset-fashion-mnist.")
-        return
+        return {}
     frames = {}
     for name, part in (("train", "train"), ("test", "t10k")):
         images, labels = load(part)
         rows = [(image.tobytes(), int(label)) for image, label in zip(images, labels, strict=True)]
         frame = spark.createDataFrame(rows, "image binary, label int")
         frames[name] = st.table(frame, shapes={"image": (28, 28, 1)})
+    return frames
+
+
+def compare(spark: Any, rounds: int) -> None:
+    frames = make_frames(spark)
+    if not frames:
+        return
     hand, fed = [], []
     for _ in range(rounds):
         hand.append(run_by_hand())

@@ -282,7 +282,8 @@ def cluster(
     Args:
         train_fn: Called on every node with its context.
         num_workers: How many nodes train: the chief and the workers.
-        num_ps: How many of TensorFlow's parameter servers there are. Defaults to 0.
+        num_ps: How many of TensorFlow's parameter servers there are; with distribution="periodic",
+            nodes that hold parameters for ctx.parameter_server(). Defaults to 0.
         evaluator: Whether one more node runs the function as an evaluator. Defaults to False.
         args: Anything picklable; the function finds it as ctx.args. Defaults to None.
         data: Files that nodes read themselves: sparktrain.files(path, ...) or a dict of them.

@@ -19,7 +19,7 @@ from sparktrain.errors import ConfigError
 
 _CHOICES = {
     "progress": ("auto", "live", "plain", "off"),
-    "distribution": ("auto", "none"),
+    "distribution": ("auto", "none", "periodic"),
 }
 _LIMITS = {"control_port": 65535}
 #: Further names of settings in Spark's configuration.
@@ -48,7 +48,9 @@ class Settings:
         "auto",
         "`auto`: with more than one worker TensorFlow is loaded and the multi-worker strategy"
         " is ready before the function is called. `none`: no strategy is made and TensorFlow"
-        " is not loaded, for functions that do not train together.",
+        " is not loaded, for functions that do not train together. `periodic`: each worker trains"
+        " alone, and they meet at parameter servers now and then (`ctx.parameter_server`);"
+        " `run(num_ps=...)` means it without saying so.",
     )
     restart_on_error: bool = _row(
         False, "Let `max_restarts` also cover errors raised by the training function itself."

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 CHIEF, WORKER, EVALUATOR, PS = "chief", "worker", "evaluator", "ps"
 #: What the driver writes into the run directory first; who sees it sees the directory.
 RUN_FILE = "run.json"
+#: How workers train: together, each for itself, or each for itself with parameter servers.
+AUTO, NONE, PERIODIC = "auto", "none", "periodic"
 #: What TensorFlow 1 called the chief; programs of that time still ask for it.
 MASTER = "master"
 
@@ -114,7 +116,9 @@ class RunSpec:
     #: Whether attempts are left: a spill is then kept for the next one.
     may_restart: bool = False
     restart_on_error: bool = False
-    #: For trainers that outlive their task: the secret of their doors, and how long they stay
+    #: How often a worker that trains alone is started again by its own agent.
+    worker_restarts: int = 0
+    #: The secret of the doors of trainers; and how long those that outlive their task stay
     #: without a word of the driver.
     feed_token: str = field(default="", repr=False)
     driver_timeout_s: float = 0.0

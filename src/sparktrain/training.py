@@ -40,6 +40,7 @@ def run(
     train_fn: Callable[..., Any],
     *,
     num_workers: int,
+    num_ps: int = 0,
     args: Any = None,
     data: Any = None,
     evaluator: bool = False,
@@ -64,6 +65,8 @@ def run(
     Args:
         train_fn: Called on every node with its context.
         num_workers: How many nodes train together: the chief and the workers.
+        num_ps: How many more nodes hold parameters. The workers then train alone, and meet there
+            every few steps, with ctx.parameter_server(). Defaults to 0: they train together.
         args: Anything picklable; the function finds it as ctx.args. Defaults to None.
         data: What ctx.dataset() gives out: a DataFrame (named "train"), sparktrain.table(df, ...)
             with declarations, sparktrain.files(path, ...), or a dict of them by name. Defaults
@@ -74,7 +77,8 @@ def run(
         run_dir: Where everything of this run is written; a folder that all hosts share. An
             unfinished run in it is gone on with. Defaults to a new folder in
             ./sparktrain-runs.
-        max_restarts: How often to start the group again after a lost node. Defaults to 0.
+        max_restarts: How often to start the group again after a lost node; with num_ps, a lost
+            worker alone. Defaults to 0.
         timeout_s: After this many seconds the run ends with RunTimeoutError. Defaults to None.
         env: Environment variables for the nodes, set before TensorFlow is loaded. Defaults to
             None.
@@ -87,13 +91,16 @@ def run(
     """
     # Here, not above: importing sparktrain must not load pyspark.
     from sparktrain.driver.launch import launch
-    from sparktrain.driver.plan import check_numbers, make_plan
+    from sparktrain.driver.plan import check_num_ps, check_numbers, make_plan
 
     check_numbers(num_workers, max_restarts, timeout_s)
+    check_num_ps("run", num_ps)
+    num_nodes = num_workers + bool(evaluator) + num_ps
     plan = make_plan(
-        session := spark if spark is not None else find_session(num_workers + bool(evaluator)),
+        session := spark if spark is not None else find_session(num_nodes),
         train_fn,
         num_workers=num_workers,
+        num_ps=num_ps,
         args=args,
         data=data,
         evaluator=bool(evaluator),

@@ -24,6 +24,8 @@ def find_program(page: Path) -> str:
 #: Runs every page as one program, all in one process: Spark starts once.
 RUNNER = """
 import sys
+import sparktrain
+sparktrain.session(num_executors=3)  # as many as the page that needs the most
 for page in sys.argv[1:]:
     print("page", page, flush=True)
     exec(compile(open(page).read(), page, "exec"), {"__name__": "__main__"})

@@ -49,6 +49,7 @@ class Departure:
         self._changed = threading.Condition()
         self._returned: set[str] = set()
         self._may_leave = not self._others
+        self._is_released = False
         self._given_up = False
         self._server: ControlServer | None = None
         self._client: ControlClient | None = None
@@ -98,13 +99,18 @@ class Departure:
         self._given_up = True
         self._wake()
 
-    def wait(self) -> None:
-        """Returns when every node's function has returned."""
+    @property
+    def is_released(self) -> bool:
+        """Whether the desk has said that all are done."""
+        return self._is_released
+
+    def wait(self, until: Callable[[], bool] = lambda: False) -> None:
+        """Returns when every node's function has returned, or `until` holds."""
         if self._client is not None:
             self._client.send(Returned())
         self._linked_at = dict.fromkeys(self._others, time.monotonic())
         with self._changed:
-            while not self._is_over():
+            while not self._is_over() and not until():
                 self._changed.wait(TICK_S)
         if self._server is not None:
             self._server.send(Leave(), attempt=0)
@@ -138,7 +144,7 @@ class Departure:
 
     def _on_command(self, message: Message) -> None:
         if isinstance(message, Leave):
-            self._may_leave = True
+            self._may_leave = self._is_released = True
             self._wake()
 
     def _wake(self) -> None:

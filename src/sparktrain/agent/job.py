@@ -7,7 +7,7 @@ import sys
 from typing import Any
 
 from sparktrain.agent.process import is_sparks_own
-from sparktrain.spec import NodeSpec, RunSpec
+from sparktrain.spec import PERIODIC, NodeSpec, RunSpec
 
 
 def describe_data(spec: RunSpec, node: NodeSpec) -> bytes:
@@ -28,7 +28,7 @@ def make_job(
 
     Args:
         trays: By which fresh rows come, in a task.
-        door: At which rows come, outside of one.
+        door: At which rows come, outside of one; or parameters, on a parameter server.
     """
     mine = [entry for entry in sys.path if entry and not is_sparks_own(entry)]
     return {
@@ -38,6 +38,8 @@ def make_job(
         "first_rank": node.first_rank,
         "num_workers": spec.num_workers,
         "num_ps": spec.num_ps,
+        "distribution": spec.distribution,
+        "store_token": spec.feed_token if spec.distribution == PERIODIC else "",
         "run_id": spec.run_id,
         "run_dir": spec.run_dir,
         "needs_strategy": spec.needs_strategy,

@@ -24,6 +24,7 @@ from typing import Any
 
 from sparktrain.agent import rendezvous
 from sparktrain.agent.devices import HIDDEN
+from sparktrain.agent.doors import make_door
 from sparktrain.agent.executor import ProcessWatch
 from sparktrain.agent.job import describe_data, make_job
 from sparktrain.agent.process import (
@@ -47,8 +48,6 @@ from sparktrain.wire.cluster_messages import (
     NoMore,
     Save,
 )
-from sparktrain.wire.credentials import Credentials
-from sparktrain.wire.flight import Door
 from sparktrain.wire.message import Message
 from sparktrain.wire.messages import (
     Bye,
@@ -62,8 +61,6 @@ from sparktrain.wire.messages import (
     from_dict,
 )
 
-#: A Unix socket's path may be no longer than about 100 bytes.
-MAX_PATH_BYTES = 100
 #: How long a keeper may take to have its trainer started.
 START_TIMEOUT_S = 60.0
 TICK_S = 0.2
@@ -183,9 +180,9 @@ class Keeper:
             )
             self._trainer = stack.enter_context(trainer)
             self._port = holder.getsockname()[1]
-            credentials = Credentials.make()
-            self._door = self._make_door(folder, credentials.certificate)
-            secret = {**asdict(self._door), "key": credentials.key, "token": self._run.feed_token}
+            self._door, secret = make_door(
+                self._node, self._spec.host, folder, self._run.feed_token
+            )
             data = describe_data(self._run, self._node)
             job = make_job(self._run, self._node, len(data), door=secret)
             trainer.send(job, self._run.function + data)
@@ -215,20 +212,12 @@ class Keeper:
             if self._may_leave.is_set() and time.monotonic() - started > GO_TIMEOUT_S:
                 return
 
-    def _make_door(self, folder: Path, certificate: str) -> Door:
-        path = str(folder / "rows")
-        return Door(
-            node=self._node.name,
-            host=self._spec.host,
-            port=0,  # the trainer will tell
-            path=path if len(path.encode()) <= MAX_PATH_BYTES else "",
-            certificate=certificate,
-        )
-
     def _make_card(self, door_port: int) -> dict[str, Any]:
         sees_run_dir = (Path(self._run.run_dir) / RUN_FILE).exists()
-        card = rendezvous.make_card(self._node, self._spec.host, self._port, sees_run_dir)
-        return {**asdict(card), "door": {**self._door.to_dict(), "port": door_port}}
+        door = {**self._door.to_dict(), "port": door_port}
+        return asdict(
+            rendezvous.make_card(self._node, self._spec.host, self._port, sees_run_dir, door=door)
+        )
 
     def _on_frame(self, values: dict[str, Any]) -> None:
         kind = values.get("kind")
@@ -264,7 +253,9 @@ class Keeper:
             self._may_leave.set()
         elif self._trainer is not None:
             if isinstance(message, Meet):
-                self._trainer.send({"kind": "cluster", "cluster": message.cluster})
+                self._trainer.send(
+                    {"kind": "cluster", "cluster": message.cluster, "stores": message.stores}
+                )
             elif isinstance(message, (Stop, NoMore, Announce, Forget, Catch, Flush, Save)):
                 self._trainer.send(message.to_dict())
 

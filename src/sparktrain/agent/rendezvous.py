@@ -45,6 +45,8 @@ class NodeCard:
     desk: ControlAddress | None = None
     #: Earlier attempt and partition of each complete spill on this host.
     spilled: Sequence[Sequence[int]] = ()
+    #: Where a parameter server is reached.
+    door: Mapping[str, Any] | None = None
 
 
 def find_versions() -> dict[str, str]:
@@ -96,6 +98,7 @@ def make_card(
     sees_run_dir: bool,
     desk: ControlAddress | None = None,
     spilled: Sequence[Sequence[int]] = (),
+    door: Mapping[str, Any] | None = None,
 ) -> NodeCard:
     return NodeCard(
         node=node.name,
@@ -106,6 +109,7 @@ def make_card(
         sees_run_dir=sees_run_dir,
         desk=desk,
         spilled=[list(one) for one in spilled],
+        door=door,
     )
 
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +21,7 @@ from sparktrain.agent import rendezvous
 from sparktrain.agent.departure import Departure
 from sparktrain.agent.failure import NodeFailureError
 from sparktrain.agent.feed import Feeder
+from sparktrain.agent.holding import Holding, is_holder
 from sparktrain.agent.job import describe_data, make_job
 from sparktrain.agent.lifeline import Lifeline
 from sparktrain.agent.process import (
@@ -30,7 +32,7 @@ from sparktrain.agent.process import (
 from sparktrain.agent.unread import leave_unread
 from sparktrain.data.spill_folders import find_roots
 from sparktrain.data.trays import Trays
-from sparktrain.spec import RUN_FILE, Failure, NodeSpec, RunSpec, make_cluster
+from sparktrain.spec import PERIODIC, RUN_FILE, Failure, NodeSpec, RunSpec, make_cluster
 from sparktrain.wire.client import ControlClient
 from sparktrain.wire.message import Message
 from sparktrain.wire.messages import (
@@ -116,6 +118,12 @@ class Agent:
         self._may_restart = spec.may_restart
         self._trainer: TrainerProcess | None = None
         self._trays: Trays | None = None
+        self._holding: Holding | None = None
+        #: What a worker that is started again must know: all that its feeder has told.
+        self._told: list[dict[str, Any]] = []
+        self._telling = threading.Lock()
+        self._restarts_left = spec.worker_restarts if node.rank is not None else 0
+        self._should_stop = False
         self._feeder: Feeder | None = None
         self._ended: tuple[str, str] | None = None
         hello = Hello(
@@ -152,41 +160,42 @@ class Agent:
             rendezvous.reserve_port() as holder,
             self._departure,
             self._make_trays() as self._trays,
-            TrainerProcess(
-                self._node,
-                self._host,
-                env,
-                self._link.log,
-                self._on_frame,
-                inherited=[self._trays.descriptor] if self._trays is not None else [],
-            ) as trainer,
-            self._make_feeder(trainer) as feeder,
+            self._make_holding() as self._holding,
+            ExitStack() as trainers,
+            self._make_feeder() as feeder,
         ):
-            self._trainer, self._feeder = trainer, feeder
-            if self._ended is not None:  # before there was a trainer to end
-                trainer.end(*self._ended)
-            # Sent before the nodes meet: TensorFlow loads while they do.
-            data = describe_data(spec, self._node)
-            trays = self._trays.describe() if self._trays is not None else None
-            trainer.send(make_job(spec, self._node, len(data), trays), spec.function + data)
+            self._feeder = feeder
+            trainer = self._start(trainers, env)
             feeder.is_kept = self._may_restart  # until it is known how this ends
             spills = feeder.find_earlier()
             cards = self._meet(holder.getsockname()[1], list(spills))
             addresses = {card.node: (card.host, card.port) for card in cards}
-            trainer.send({"kind": "cluster", "cluster": make_cluster(spec.nodes, addresses)})
+            stores = [dict(card.door) for card in cards if card.door is not None]
+            self._tell(
+                {
+                    "kind": "cluster",
+                    "cluster": make_cluster(spec.nodes, addresses),
+                    "stores": stores,
+                }
+            )
             self._link.send(Joined(host=self._host, pid=trainer.pid))
             if spec.tables:
                 workers = cards[: spec.num_workers]  # an evaluator is the last node
                 if feeder.start(self._batches, spills, [card.spilled for card in workers]):
                     self._link.log("sparktrain: rows of an earlier attempt are used again")
+            if self._holding is not None:
+                self._hold(trainer)
             failure = trainer.wait()
+            while failure is not None and self._may_replace(failure):
+                trainer = self._replace(trainers, env, failure)
+                failure = trainer.wait()
             if failure is not None:
-                self._fail(failure)
+                self._do_without(failure, stores)
             feeder.stop()
             feeder.is_kept = False
             self._link.send(Returned())
             self._departure.wait()
-            exit_code = trainer.exit()
+            exit_code = trainer.exit() if failure is None else trainer.exit_code
             value = trainer.value or b""
         is_first = self._node.rank == 0
         summary = {
@@ -210,13 +219,95 @@ class Agent:
                 return Trays()
         return nullcontext()
 
-    def _make_feeder(self, trainer: TrainerProcess) -> Feeder:
+    def _make_holding(self) -> AbstractContextManager[Holding | None]:
+        if not is_holder(self._spec, self._node):
+            return nullcontext()
+        return Holding(self._spec, self._node, self._host)
+
+    def _start(self, trainers: ExitStack, env: dict[str, str]) -> TrainerProcess:
+        """Starts the trainer and tells it its job: TensorFlow loads while the nodes meet."""
+        spec, trays = self._spec, self._trays
+        trainer = trainers.enter_context(
+            TrainerProcess(
+                self._node,
+                self._host,
+                env,
+                self._link.log,
+                self._on_frame,
+                inherited=[trays.descriptor] if trays is not None else [],
+            )
+        )
+        self._trainer = trainer
+        if self._ended is not None:  # before there was a trainer to end
+            trainer.end(*self._ended)
+        data = describe_data(spec, self._node)
+        job = make_job(
+            spec,
+            self._node,
+            len(data),
+            trays.describe() if trays is not None else None,
+            self._holding.secret if self._holding is not None else None,
+        )
+        trainer.send(job, spec.function + data)
+        return trainer
+
+    def _tell(self, frame: dict[str, Any]) -> None:
+        """Tells the trainer, and the one that may come after it."""
+        with self._telling:
+            if self._restarts_left:
+                # What was on a tray is in the spill as well.
+                self._told.append({name: frame[name] for name in frame if name != "tray"})
+            if self._trainer is not None:
+                self._trainer.send(frame)
+
+    def _hold(self, trainer: TrainerProcess) -> None:
+        """Keeps a parameter server until all others are done."""
+        self._departure.wait(lambda: trainer.exit_code is not None)
+        if self._departure.is_released:
+            trainer.send({"kind": "stop"})
+        # Else the driver says so, or Spark ends the task.
+
+    def _is_loss(self, failure: Failure) -> bool:
+        """Whether a worker that trains alone is lost without a fault of its function."""
+        is_alone = self._spec.distribution == PERIODIC and self._node.rank is not None
+        is_gone = failure.kind == "signal" or (failure.kind == "exit" and not failure.traceback)
+        return is_alone and is_gone and self._ended is None
+
+    def _may_replace(self, failure: Failure) -> bool:
+        return self._restarts_left > 0 and self._is_loss(failure)
+
+    def _replace(
+        self, trainers: ExitStack, env: dict[str, str], failure: Failure
+    ) -> TrainerProcess:
+        """Starts a lost worker again, beside the others, which go on."""
+        self._link.log(f"sparktrain: {failure.what}; {self._node.name} is started again")
+        with self._telling:
+            self._restarts_left -= 1
+            trainer = self._start(trainers, env)
+            for frame in self._told:
+                trainer.send(frame)
+        if self._should_stop:  # said to one that is gone
+            trainer.send({"kind": "stop"})
+        self._link.send(Joined(host=self._host, pid=trainer.pid))
+        return trainer
+
+    def _do_without(self, failure: Failure, stores: list[dict[str, Any]]) -> None:
+        """The end of this node's work; and of the run, unless the others can go on without it."""
+        if not self._is_loss(failure) or self._node.rank == 0:
+            self._fail(failure)
+        from sparktrain.wire.parameters import Stores, leave_all
+
+        self._link.log(f"sparktrain: {failure.what}; the others go on without {self._node.name}")
+        leave_all(Stores.from_dicts(stores, self._spec.feed_token), int(self._node.rank or 0))
+
+    def _make_feeder(self) -> Feeder:
         spec, partition = self._spec, self._context.partitionId()
         local_dirs = os.environ.get("SPARK_LOCAL_DIRS", "")
 
         def on_done(outcome: dict[str, int] | str) -> None:
             if isinstance(outcome, str):
-                trainer.fail("data", outcome)
+                if self._trainer is not None:
+                    self._trainer.fail("data", outcome)
             else:
                 self._fed = outcome
                 self._link.send(Fed(rows=dict(outcome)))
@@ -227,7 +318,7 @@ class Agent:
             partition=partition,
             attempt=spec.attempt,
             roots=find_roots(local_dirs, spec.spill_dir, spec.run_id),
-            tell=trainer.send,
+            tell=self._tell,
             on_done=on_done,
             is_cut=self._lifeline.is_gone,
             trays=self._trays,
@@ -242,7 +333,12 @@ class Agent:
     def _meet(self, port: int, spilled: Sequence[Sequence[int]]) -> list[rendezvous.NodeCard]:
         sees_run_dir = (Path(self._spec.run_dir) / RUN_FILE).exists()
         desk = self._departure.open(self._host)
-        card = rendezvous.make_card(self._node, self._host, port, sees_run_dir, desk, spilled)
+        door = None
+        if self._holding is not None and self._trainer is not None:
+            door = self._holding.wait(self._trainer)
+            if door is None and (failure := self._trainer.wait()) is not None:
+                self._fail(failure)
+        card = rendezvous.make_card(self._node, self._host, port, sees_run_dir, desk, spilled, door)
         cards = rendezvous.meet(self._context, card)
         self._departure.join(cards[0].desk)
         known = [("driver", self._spec.driver_versions)]
@@ -281,6 +377,9 @@ class Agent:
         if values.get("kind") == "export":
             self._model_path = str(values["path"])
             return
+        if values.get("kind") == "door" and self._holding is not None:
+            self._holding.note_port(int(values["port"]))
+            return
         if values.get("kind") == "ask" and self._trays is not None:
             self._trays.free(values["freed"])
             self._trays.ask()
@@ -299,8 +398,10 @@ class Agent:
         if isinstance(message, End):
             self._may_restart = self._may_restart and message.may_restart
             self._end("ended", message.reason)
-        elif isinstance(message, Stop) and self._trainer is not None:
-            self._trainer.send({"kind": "stop"})
+        elif isinstance(message, Stop):
+            self._should_stop = True
+            if self._trainer is not None:
+                self._trainer.send({"kind": "stop"})
 
     def _end(self, kind: str, reason: str) -> None:
         if self._ended is None:  # what came first is the cause

@@ -15,7 +15,7 @@ from sparktrain.driver.monitor import Monitor
 from sparktrain.driver.plan import Plan
 from sparktrain.driver.pulse import Pulse
 from sparktrain.driver.record import RunRecord
-from sparktrain.spec import Failure, make_cluster
+from sparktrain.spec import PERIODIC, Failure, make_cluster
 from sparktrain.version import __version__
 from sparktrain.wire.cluster_messages import (
     SILENT_S,
@@ -244,7 +244,9 @@ class Hub(Monitor):
         if self.differences:
             return
         addresses = {name: (card["host"], card["port"]) for name, card in self._cards.items()}
-        self._meet = Meet(make_cluster(self._plan.nodes, addresses))
+        is_periodic = self._plan.settings.distribution == PERIODIC
+        stores = [door.to_dict() for door in self.doors if is_periodic and door.node[:3] == "ps:"]
+        self._meet = Meet(make_cluster(self._plan.nodes, addresses), stores)
         self.send(self._meet)
 
     def find_lost(self, limit_s: float, counts: Callable[[str], bool]) -> str | None:

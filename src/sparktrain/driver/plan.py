@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import io
 import os
@@ -20,7 +21,7 @@ from sparktrain.driver import spark_facts
 from sparktrain.driver.tables import StagePlan, plan_stage
 from sparktrain.errors import ConfigError, FunctionError, ResourceError
 from sparktrain.settings import Settings, resolve
-from sparktrain.spec import CHIEF, NodeSpec, RunSpec, make_nodes
+from sparktrain.spec import CHIEF, NONE, PERIODIC, NodeSpec, RunSpec, make_nodes
 from sparktrain.version import __version__
 
 if TYPE_CHECKING:
@@ -52,6 +53,11 @@ class Plan:
         """The nodes that train."""
         return tuple(node for node in self.nodes if node.rank is not None)
 
+    @property
+    def is_periodic(self) -> bool:
+        """Whether workers train alone and meet at parameter servers."""
+        return self.settings.distribution == PERIODIC
+
     def make_spec(self, attempt: int) -> RunSpec:
         return RunSpec(
             run_id=self.run_id,
@@ -72,6 +78,8 @@ class Plan:
             spill_dir=self.settings.spill_dir,
             may_restart=attempt < self.max_restarts,
             restart_on_error=self.settings.restart_on_error,
+            worker_restarts=self.max_restarts if self.is_periodic else 0,
+            feed_token=secrets.token_urlsafe(32) if self.is_periodic else "",
         )
 
 
@@ -88,14 +96,16 @@ def make_plan(
     env: Mapping[str, str] | None,
     settings: Mapping[str, Any],
     data: Any = None,
+    num_ps: Any = 0,
 ) -> Plan:
     """Checks everything that can be checked on the driver."""
     resolved = resolve(settings, lambda key: spark_facts.get_conf(spark, key), os.environ)
+    resolved = check_ps("run", num_ps, resolved)
     check_numbers(num_workers, max_restarts, timeout_s)
     check_env(env)
     check_dynamic_allocation(spark)
     function = pickle_function(train_fn, args)
-    nodes = make_nodes(num_workers, evaluator)
+    nodes = make_nodes(num_workers, evaluator, num_ps)
     check_slots(spark, len(nodes), resolved.slot_wait_s)
     stage = plan_stage(spark, data, num_workers, len(nodes))
     run_id = make_run_id()
@@ -130,11 +140,7 @@ def make_cluster_plan(
 ) -> tuple[Plan, int]:
     """The plan of a cluster, and how many tasks start its nodes."""
     resolved = resolve(settings, lambda key: spark_facts.get_conf(spark, key), os.environ)
-    if not isinstance(num_ps, int) or isinstance(num_ps, bool) or num_ps < 0:
-        raise ConfigError(
-            problem=f"cluster() got num_ps={num_ps!r}.",
-            advice="Expected a whole number, 0 for none.",
-        )
+    check_ps("cluster", num_ps, resolved)
     if num_ps and num_workers < 2 and resolved.distribution == "auto":
         raise ConfigError(
             problem=f"cluster() got num_ps={num_ps} and num_workers={num_workers}: with parameter"
@@ -180,6 +186,33 @@ def make_cluster_plan(
         stage=stage,
     )
     return plan, min(len(nodes), slots if slots is not None else len(nodes))
+
+
+def check_num_ps(call: str, num_ps: Any) -> None:
+    if not isinstance(num_ps, int) or isinstance(num_ps, bool) or num_ps < 0:
+        raise ConfigError(
+            problem=f"{call}() got num_ps={num_ps!r}.",
+            advice="Expected a whole number, 0 for none.",
+        )
+
+
+def check_ps(call: str, num_ps: Any, settings: Settings) -> Settings:
+    """Refuses parameter servers that cannot be; in run(), they mean periodic synchronisation."""
+    check_num_ps(call, num_ps)
+    if num_ps == 0 and settings.distribution == PERIODIC:
+        raise ConfigError(
+            problem=f"{call}() got distribution='periodic' and no parameter servers.",
+            advice="Give num_ps=1 or more: they hold the parameters that workers synchronise.",
+        )
+    if num_ps and call == "run":
+        if settings.distribution == NONE:
+            raise ConfigError(
+                problem=f"run() got num_ps={num_ps} and distribution='none'.",
+                advice="Leave distribution out: workers then train alone and meet at the parameter"
+                " servers. For servers of your own use cluster().",
+            )
+        return dataclasses.replace(settings, distribution=PERIODIC)
+    return settings
 
 
 def check_feed(
@@ -276,7 +309,7 @@ def check_slots(spark: SparkSession, needed: int, wait_s: float) -> None:
             needed=needed,
             slots=slots,
             waited_s=waited,
-            advice="Lower num_workers, leave out the evaluator, or give the session more"
+            advice="Lower num_workers or num_ps, leave out the evaluator, or give the session more"
             " executors or cores (for the embedded Spark: spark.stop(), then sparktrain.session"
             f"(num_executors={needed})). spark.sparktrain.slotWaitS={wait_s:g} is how long to"
             " look.",

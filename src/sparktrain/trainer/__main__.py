@@ -16,7 +16,7 @@ from typing import Any
 from sparktrain.data.faults import BadFileError, BadRowError
 from sparktrain.data.spill import SpillError
 from sparktrain.data.trays import TrayReader
-from sparktrain.spec import NodeSpec, make_tf_config
+from sparktrain.spec import PERIODIC, PS, NodeSpec, make_tf_config
 from sparktrain.trainer.context import Context
 from sparktrain.trainer.detached import call_detached
 from sparktrain.trainer.feed import Feed
@@ -64,6 +64,10 @@ def _call(
     """
     import cloudpickle
 
+    if job["role"] == PS and job["distribution"] == PERIODIC:
+        from sparktrain.trainer.hold import hold_parameters
+
+        return hold_parameters(link, job, function)
     if job.get("door") is not None:
         return call_detached(link, job, data, function, tell)
     if job["needs_strategy"]:
@@ -81,6 +85,7 @@ def _call(
         link=link,
         distributed=job["needs_strategy"] and node.rank is not None,
         feed=Feed(data["fed"], data["files"], trays, link.send),
+        stores=link.find_stores(job["store_token"]),
     )
     link.watch(context.feed.handle)
     context.prepare()

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from sparktrain.trainer.detached import Stream
     from sparktrain.trainer.feed import Feed
     from sparktrain.trainer.link import AgentLink
+    from sparktrain.wire.parameters import Stores
 
 
 class Context:
@@ -55,6 +56,7 @@ class Context:
         distributed: bool,
         feed: Feed,
         stream: Stream | None = None,
+        stores: Stores | None = None,
     ) -> None:
         self.role = node.role
         self.index = node.index
@@ -77,6 +79,10 @@ class Context:
         self.meter = FeedMeter()
         #: What comes to a cluster; None in a run.
         self.stream = stream
+        #: Where parameters are held, with periodic synchronisation.
+        self.stores = stores
+        #: The models that are synchronised, by the order in which they came.
+        self._synced: list[Any] = []
         self._link = link
         self._distributed = distributed
         self._strategy: Any = None
@@ -286,6 +292,55 @@ class Context:
         from sparktrain.trainer.callbacks import make_callbacks
 
         return make_callbacks(self, own, save_freq)
+
+    def parameter_server(
+        self,
+        model: Any,
+        *,
+        sync_interval: int = 100,
+        rule: str = "average",
+        alpha: float | None = None,
+        wait_s: float = 60.0,
+    ) -> Any:
+        """A Keras callback: workers train alone, and meet at the parameter servers now and then.
+
+            model.fit(dataset, callbacks=ctx.callbacks(ctx.parameter_server(model)))
+
+        For run(num_ps=...). The first weights are the chief's; docs/parameter-server.md has the
+        rules.
+
+        Args:
+            model: A Keras model; every worker builds the same one.
+            sync_interval: Steps between two meetings. Defaults to 100.
+            rule: "average", "delta" or "elastic". Defaults to "average".
+            alpha: How strongly "elastic" pulls, above 0 and below 1. Defaults to
+                0.9 / num_workers.
+            wait_s: How long the chief waits at the end of fit for the fits of the others, before
+                it takes the last weights. Defaults to 60.
+        """
+        if self.stores is None:
+            raise ConfigError(
+                problem="ctx.parameter_server() was called, and there are no parameter servers.",
+                advice="Give run(num_ps=1, ...), or cluster(num_ps=1, distribution='periodic').",
+            )
+        import tensorflow as tf
+
+        from sparktrain.trainer.periodic import make_sync_callback
+
+        known = [number for number, one in enumerate(self._synced) if one is model]
+        if not known:
+            self._synced.append(model)
+            known = [len(self._synced) - 1]
+        return make_sync_callback(
+            tf.keras,
+            self,
+            model,
+            f"model-{known[0]}",
+            sync_interval=sync_interval,
+            rule=rule,
+            alpha=alpha,
+            wait_s=wait_s,
+        )
 
     def report(self, **metrics: float) -> None:
         """Adds a row to result.metrics; a row with an `epoch` is merged with others of that epoch.

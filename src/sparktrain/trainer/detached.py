@@ -214,6 +214,7 @@ def call_detached(
             distributed=is_together,
             feed=Feed((), data["files"]),
             stream=stream,
+            stores=link.find_stores(job["store_token"]),
         )
         context.prepare()
         if is_served and node.rank is not None:

@@ -8,8 +8,6 @@ exchange ask     rows that want an answer, and the answers, in order
 
 from __future__ import annotations
 
-import contextlib
-import threading
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -17,6 +15,7 @@ import pyarrow as pa
 import pyarrow.flight as fl
 
 from sparktrain.data.schema import Column
+from sparktrain.trainer.both_doors import BothDoors
 from sparktrain.trainer.inbox import Inbox, InboxFailedError, Item, SupersededError, Ticket
 from sparktrain.trainer.requests import Desk
 from sparktrain.wire.flight import TokenCheck, pack, unpack
@@ -105,7 +104,7 @@ class _Server(fl.FlightServerBase):  # type: ignore[misc]
             raise fl.FlightServerError(f"{type(error).__name__}: {error}") from error
 
 
-class OpenDoor:
+class OpenDoor(BothDoors):
     """Both ways in: the Unix socket and TCP; use as a context manager.
 
     Args:
@@ -113,24 +112,10 @@ class OpenDoor:
     """
 
     def __init__(self, job: Mapping[str, Any], inbox: Inbox, desk: Desk) -> None:
-        self._servers = []
-        token = str(job["token"])
-        if job["path"]:
-            self._servers.append(_Server(f"grpc+unix://{job['path']}", inbox, desk, token))
-        host = f"[{job['host']}]" if ":" in job["host"] else job["host"]
-        tls = {"tls_certificates": [(job["certificate"], job["key"])]}
-        self._servers.append(_Server(f"grpc+tls://{host}:0", inbox, desk, token, **tls))
-        #: Where other hosts find it.
-        self.port = int(self._servers[-1].port)
+        def make(location: str, token: str, **tls: Any) -> _Server:
+            return _Server(location, inbox, desk, token, **tls)
+
+        super().__init__(job, make)
 
     def __enter__(self) -> OpenDoor:
         return self
-
-    def __exit__(self, *exc: object) -> None:
-        for server in self._servers:
-            # Waits for calls that are on their way; whoever they wait for is closed already.
-            thread = threading.Thread(target=server.shutdown, daemon=True)
-            thread.start()
-            thread.join(2.0)
-            with contextlib.suppress(Exception):
-                del server

@@ -8,10 +8,13 @@ import signal
 import socket
 import threading
 from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from sparktrain.errors import WireError
 from sparktrain.wire import frames
+
+if TYPE_CHECKING:
+    from sparktrain.wire.parameters import Stores
 
 
 class AgentLink:
@@ -28,6 +31,8 @@ class AgentLink:
         self._sending = threading.Lock()
         self._exit = threading.Event()
         self._at_exit: list[Callable[[], None]] = []
+        #: The doors of parameter servers, once all have met.
+        self._stores: list[dict[str, Any]] = []
         #: Set when the driver asks the function to come to its end.
         self.stop = threading.Event()
 
@@ -49,7 +54,16 @@ class AgentLink:
             if values.get("kind") == "stop":
                 self.stop.set()
         cluster: dict[str, list[str]] = values["cluster"]
+        self._stores = list(values.get("stores") or [])
         return cluster
+
+    def find_stores(self, token: str) -> Stores | None:
+        """Where parameters are held, as it came with the addresses; None if nowhere."""
+        if not self._stores:
+            return None
+        from sparktrain.wire.parameters import Stores  # loads Flight, which few runs need
+
+        return Stores.from_dicts(self._stores, token)
 
     def receive_bytes(self, size: int) -> bytes:
         try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from sparktrain.wire.message import Checks, Message, is_card, is_count, is_lines, is_text
@@ -26,9 +26,14 @@ class Meet(Message):
     """From the driver: all have arrived, and these are their addresses by role."""
 
     cluster: dict[str, list[str]]
+    #: The doors at which parameters are held.
+    stores: list[dict[str, Any]] = field(default_factory=list)
     kind: ClassVar[str] = "meet"
     checks: ClassVar[Checks] = {
-        "cluster": lambda value: isinstance(value, dict) and all(map(is_lines, value.values()))
+        "cluster": lambda value: isinstance(value, dict) and all(map(is_lines, value.values())),
+        "stores": lambda value: (
+            isinstance(value, list) and all(isinstance(one, dict) for one in value)
+        ),
     }
 
 

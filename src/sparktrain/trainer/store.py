@@ -1,0 +1,166 @@
+"""The parameters that one server holds: parts of models, each changed by one worker at a time."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from sparktrain.trainer.sync_rules import RULES, combine
+
+#: What a program computes itself: (server's, worker's, worker, variable) -> the server's.
+Own = Callable[[Any, Any, int, str], Any]
+
+
+class StoreError(Exception):
+    """A call that does not fit what is here; the text is for the worker's user."""
+
+
+@dataclass
+class _Part:
+    #: Flat.
+    values: Any
+    #: Of the variable, if it is all of one.
+    name: str
+    shape: tuple[int, ...]
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+
+@dataclass
+class _Space:
+    """The parameters of one model."""
+
+    layout: str
+    parts: dict[int, _Part] = field(default_factory=dict)
+    is_ready: bool = False
+    num_syncs: int = 0
+    #: Workers that have come, and those whose fit is over.
+    joined: set[int] = field(default_factory=set)
+    left: set[int] = field(default_factory=set)
+
+
+class Store:
+    """All spaces of a server. A space is made by the first worker that asks for it.
+
+    Args:
+        find_own: Finds what a program computes itself, when that is first asked for.
+    """
+
+    def __init__(self, find_own: Callable[[], Own] | None = None) -> None:
+        self._spaces: dict[str, _Space] = {}
+        #: Workers that are gone, also for models that come later.
+        self._gone: set[int] = set()
+        self._lock = threading.Lock()
+        self._find_own = find_own
+        self._own: Own | None = None
+
+    def open(self, space: str, layout: str, worker: int) -> bool:
+        """A worker begins; whether there are parameters to go on with."""
+        with self._lock:
+            found = self._spaces.setdefault(space, _Space(layout))
+            if found.layout != layout:
+                raise StoreError(
+                    f"the model {space!r} of worker {worker} has other variables than the model"
+                    " that came first. All workers must build the same model, and call"
+                    " ctx.parameter_server() for their models in the same order"
+                )
+            self._gone.discard(worker)
+            found.joined.add(worker)
+            found.left.discard(worker)
+            return found.is_ready
+
+    def leave(self, space: str, worker: int) -> None:
+        """A worker's fit is over; without a space, the worker is gone."""
+        with self._lock:
+            if not space:
+                self._gone.add(worker)
+            elif space in self._spaces:
+                self._spaces[space].left.add(worker)
+
+    def describe(self, space: str) -> dict[str, Any]:
+        with self._lock:
+            found = self._spaces.get(space)
+            if found is None:
+                return {"is_ready": False, "num_syncs": 0, "joined": [], "left": []}
+            return {
+                "is_ready": found.is_ready,
+                "num_syncs": found.num_syncs,
+                "joined": sorted(found.joined),
+                "left": sorted(found.left | self._gone),
+            }
+
+    def put(self, space: str, parts: Mapping[int, tuple[str, tuple[int, ...], Any]]) -> None:
+        """The first values, with name and shape of each part; later ones are not wanted."""
+        found = self._find(space)
+        with self._lock:
+            if not found.is_ready:
+                found.parts = {
+                    number: _Part(np.array(values), name, shape)
+                    for number, (name, shape, values) in parts.items()
+                }
+                found.is_ready = True
+
+    def numbers(self, space: str) -> list[int]:
+        return sorted(self._find(space).parts)
+
+    def pull(self, space: str, number: int) -> Any:
+        part = self._find_part(space, number)
+        with part.lock:
+            return part.values.copy()
+
+    def dtype(self, space: str, number: int) -> Any:
+        return self._find_part(space, number).values.dtype
+
+    def sync(
+        self, space: str, number: int, rule: str, rate: float, sent: Any, worker: int = -1
+    ) -> Any:
+        """One part of a synchronisation; returns what the worker goes on with."""
+        part = self._find_part(space, number)
+        if sent.shape != part.values.shape:
+            raise StoreError(
+                f"part {number} of {space!r} has {part.values.size} values, and {sent.size} came"
+            )
+        if rule == "own":
+            own = self._get_own()
+            with part.lock:
+                old, new = part.values.reshape(part.shape), sent.reshape(part.shape)
+                found = np.asarray(own(old, new, worker, part.name), part.values.dtype)
+                if found.shape != part.shape:
+                    raise StoreError(
+                        f"the program's own rule made an array of shape {found.shape} of"
+                        f" {part.name!r}, which has the shape {part.shape}"
+                    )
+                part.values = found.reshape(-1).copy()
+                return part.values.copy()
+        if rule not in RULES:
+            raise StoreError(f"rule {rule!r} is not known; expected one of {', '.join(RULES)}")
+        with part.lock:
+            return combine(rule, rate, part.values, sent)
+
+    def count_sync(self, space: str) -> None:
+        found = self._find(space)
+        with self._lock:
+            found.num_syncs += 1
+
+    def _get_own(self) -> Own:
+        with self._lock:
+            if self._own is None:
+                if self._find_own is None:
+                    raise StoreError("this program brings no rule of its own")
+                self._own = self._find_own()
+            return self._own
+
+    def _find(self, space: str) -> _Space:
+        with self._lock:
+            if space not in self._spaces:
+                raise StoreError(f"no worker has opened {space!r}")
+            return self._spaces[space]
+
+    def _find_part(self, space: str, number: int) -> _Part:
+        found = self._find(space)
+        if not found.is_ready or number not in found.parts:
+            raise StoreError(f"there is no part {number} of {space!r} here")
+        return found.parts[number]

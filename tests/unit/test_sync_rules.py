@@ -1,0 +1,108 @@
+"""What happens between a worker and the parameter server: the arithmetic alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sparktrain.trainer.sync_rules import (
+    AVERAGE,
+    DELTA,
+    ELASTIC,
+    combine,
+    find_rate,
+    to_mean,
+    to_send,
+)
+
+values = st.lists(st.integers(-1000, 1000), min_size=1, max_size=20)
+workers = st.integers(1, 8)
+
+
+def meet(rule: str, num_workers: int, server: Any, worker: Any, base: Any) -> Any:
+    rate = find_rate(rule, num_workers, None)
+    return combine(rule, rate, server, to_send(rule, worker, base))
+
+
+@given(values, workers, st.integers(-1000, 1000))
+def test_average_moves_by_the_workers_share(start: list[int], num: int, move: int) -> None:
+    server = np.array(start, np.float64)
+    worker = server + move
+    taken = meet(AVERAGE, num, server, worker, server.copy())
+    np.testing.assert_allclose(server, np.array(start) + move / num, atol=1e-9)
+    np.testing.assert_array_equal(taken, server)
+
+
+@given(values, st.lists(st.integers(-1000, 1000), min_size=1, max_size=8))
+def test_delta_adds_what_each_worker_has_learnt(start: list[int], moves: list[int]) -> None:
+    """Wherever the weights start: ten, and two workers who add 0.1 each, make 10.2."""
+    server = np.array(start, np.float64)
+    base = server.copy()
+    for move in moves:
+        taken = meet(DELTA, len(moves), server, base + move, base)
+        np.testing.assert_array_equal(taken, server)
+    np.testing.assert_allclose(server, np.array(start) + sum(moves))
+
+
+@given(values, st.lists(st.integers(-1000, 1000), min_size=1, max_size=8))
+def test_statistics_of_delta_move_to_the_mean(start: list[int], moves: list[int]) -> None:
+    server = np.array(start, np.float64)
+    base = server.copy()
+    for move in moves:
+        meet(DELTA, len(moves), server, to_mean(base + move, base, len(moves)), base)
+    np.testing.assert_allclose(server, np.array(start) + sum(moves) / len(moves), atol=1e-9)
+
+
+@given(values, workers, st.integers(-1000, 1000), st.floats(0.01, 0.99))
+def test_elastic_pulls_both_and_keeps_their_sum(
+    start: list[int], num: int, move: int, alpha: float
+) -> None:
+    server = np.array(start, np.float64)
+    worker = server + move
+    before = server + worker
+    taken = combine(ELASTIC, find_rate(ELASTIC, num, alpha), server, worker)
+    np.testing.assert_allclose(server + taken, before, atol=1e-9)
+    np.testing.assert_allclose(taken - server, (1 - 2 * alpha) * (worker - np.array(start)))
+
+
+@pytest.mark.parametrize("rule", [AVERAGE, DELTA, ELASTIC])
+@given(start=values, num=workers)
+def test_who_has_learnt_nothing_changes_nothing(rule: str, start: list[int], num: int) -> None:
+    server = np.array(start, np.float64)
+    taken = meet(rule, num, server, server.copy(), server.copy())
+    np.testing.assert_array_equal(server, start)
+    np.testing.assert_array_equal(taken, start)
+
+
+@pytest.mark.parametrize("rule", [AVERAGE, DELTA, ELASTIC])
+def test_what_the_worker_gets_is_its_own(rule: str) -> None:
+    server = np.zeros(3, np.float32)
+    taken = meet(rule, 2, server, np.ones(3, np.float32), np.zeros(3, np.float32))
+    assert taken.dtype == server.dtype == np.float32
+    taken += 5
+    assert server.max() <= 1
+
+
+def test_a_message_cannot_be_written_to() -> None:
+    """What came over the wire is read only: rules must not need it otherwise."""
+    sent = np.frombuffer(np.ones(4, np.float32).tobytes(), np.float32)
+    for rule in (AVERAGE, DELTA, ELASTIC):
+        combine(rule, 0.5, np.zeros(4, np.float32), sent)
+
+
+@given(st.integers(2, 8), st.integers(1, 30))
+def test_workers_that_want_different_things_agree_on_the_mean(num: int, rounds: int) -> None:
+    """Each pulls to a goal of its own; the server comes to lie between them."""
+    goals = np.linspace(-1, 1, num)
+    for rule in (AVERAGE, ELASTIC):
+        server = np.full(1, 10.0)
+        own = [server.copy() for _ in goals]
+        for _ in range(200 + rounds):
+            for n, goal in enumerate(goals):
+                moved = own[n] + 0.1 * (goal - own[n])
+                own[n] = meet(rule, num, server, moved, own[n])
+        assert abs(server[0]) < 0.2
