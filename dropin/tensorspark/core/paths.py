@@ -6,6 +6,8 @@ import re
 from pathlib import Path
 from typing import Any
 
+from sparktrain.driver.spark_facts import get_conf
+
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 #: Stores that have users.
 _WITH_USER = ("hdfs://", "webhdfs://")
@@ -13,11 +15,11 @@ _WITH_USER = ("hdfs://", "webhdfs://")
 
 def find_base_dir(spark: Any, default: str) -> str:
     """spark.hdfs.dir, else a folder of the driver's, which all hosts must see."""
-    context = spark.sparkContext
-    wished = context.getConf().get("spark.hdfs.dir")
+    wished = get_conf(spark, "spark.hdfs.dir")
     if not wished:
         return str(Path(default).absolute())
-    default_fs = str(context._jsc.hadoopConfiguration().get("fs.defaultFS") or "")
+    hadoop = spark.sparkContext._jsc.hadoopConfiguration()
+    default_fs = str(hadoop.get("fs.defaultFS") or "")
     return join_base(wished, default_fs)
 
 

@@ -81,7 +81,8 @@ class SessionFiles:
 def pack_graph(graph: Any) -> bytes:
     import tensorflow as tf
 
-    meta = tf.compat.v1.train.export_meta_graph(graph=graph)
+    with graph.as_default():  # also where the program has not turned eager execution off
+        meta = tf.compat.v1.train.export_meta_graph(graph=graph)
     data: bytes = meta.SerializeToString(deterministic=True)
     return data
 
