@@ -1,4 +1,4 @@
-"""Softmax regression on handwritten digits, or on pictures like MNIST's, as a program of tensorspark.
+"""Softmax regression on handwritten digits, or on pictures like MNIST's, with tensorspark.
 
 python spark_mnist.py --num-epoch 20 --num-partition 2
 python spark_mnist.py --images /usr/share/datasets/fashion-mnist --batch-size 100

@@ -192,7 +192,7 @@ def test_refusals() -> None:
         checks.check_combiner(0.5)
     with pytest.raises(st.ConfigError, match="sync_interval=0"):
         SparkSession(None, session, sync_interval=0)
-    with pytest.raises(st.ConfigError, match="batch_size=2.5"):
+    with pytest.raises(st.ConfigError, match=r"batch_size=2\.5"):
         SparkSession(None, session, batch_size=2.5)  # type: ignore[arg-type]
     with pytest.raises(st.ConfigError, match="not of the session's graph"):
         SparkSession(None, session).run("nothing", feed_rdd=[], feed_name_list=[x.name])
