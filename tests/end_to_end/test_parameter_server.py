@@ -40,6 +40,7 @@ def test_a_worker_that_is_killed_catches_up(tmp_path: Path) -> None:
     # Nobody else was: each has done its own epochs, on its own half of the rows.
     assert found["num_restarts"] == 0
     assert chief["epochs"] == 8
+    assert worker["epochs"] == 4  # the others were done before
     assert chief["steps"] == 8 * 24
     assert chief["num_syncs"] >= 8 * 24 // 5
     assert chief["accuracy"] > 0.9

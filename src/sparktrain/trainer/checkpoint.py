@@ -3,6 +3,7 @@
     checkpoints/fit-1/                  one folder for each call of ctx.callbacks()
       latest.json                     {"epoch": 3, "file": ...}: epochs that are done
       epoch-3-1794839.weights.h5      weights and optimizer state
+      rank-1.json                     {"epoch": 2}: of a worker that does not wait for the others
 
 Keras' own BackupAndRestore lets every worker write the same file, in place: a worker killed
 while writing leaves nothing to go on from. Here only the chief writes, a new file each time,
@@ -34,9 +35,12 @@ def make_checkpoint_callback(keras: Any, context: Context, fit: int, save_freq: 
             problem=f"ctx.callbacks() got save_freq={save_freq!r}.",
             advice="Expected 'epoch' or a number of steps above zero.",
         )
+    #: With parameter servers, each worker has epochs of its own.
+    is_alone = context.stores is not None and not context.is_chief
     if keras.Model.__module__.startswith("tf_keras"):
-        # Knows about several workers itself.
-        folder = str(Path(context.checkpoint_dir) / f"fit-{fit}")
+        # Knows about several workers itself, if they train together.
+        own = f"-rank-{context.rank}" if is_alone else ""
+        folder = str(Path(context.checkpoint_dir) / f"fit-{fit}{own}")
         return keras.callbacks.BackupAndRestore(folder, save_freq=save_freq)
 
     class Checkpoint(keras.callbacks.Callback):  # type: ignore[misc]
@@ -62,6 +66,8 @@ def make_checkpoint_callback(keras: Any, context: Context, fit: int, save_freq: 
         def _restore(self) -> None:
             latest = read_latest(self._folder)
             if latest is None:
+                if is_alone:
+                    self.model._initial_epoch = self._find_own_epoch()
                 return
             if not self.model.built:
                 raise ConfigError(
@@ -74,9 +80,13 @@ def make_checkpoint_callback(keras: Any, context: Context, fit: int, save_freq: 
                 optimizer.build(self.model.trainable_variables)
             latest = self._load(latest)
             # As BackupAndRestore does it: fit starts with this epoch.
-            self.model._initial_epoch = latest["epoch"]
+            self.model._initial_epoch = self._find_own_epoch() if is_alone else latest["epoch"]
             if context.is_chief:
                 print(f"sparktrain: resumed behind epoch {latest['epoch']}")
+
+        def _find_own_epoch(self) -> int:
+            note = read_latest(self._folder, f"rank-{context.rank}.json")
+            return int(note["epoch"]) if note is not None else 0
 
         def _load(self, latest: dict[str, Any]) -> dict[str, Any]:
             """Loads a checkpoint; returns which. Where workers do not wait for each other, the
@@ -126,6 +136,9 @@ def make_checkpoint_callback(keras: Any, context: Context, fit: int, save_freq: 
                 self._save()
 
         def _save(self) -> None:
+            if is_alone:
+                self._folder.mkdir(parents=True, exist_ok=True)
+                self._replace(f"rank-{context.rank}.json", {"epoch": self._epoch})
             if not context.is_chief:
                 return
             with self._lock:  # the driver may ask for one at any time
@@ -136,20 +149,23 @@ def make_checkpoint_callback(keras: Any, context: Context, fit: int, save_freq: 
             # A new name each time: the checkpoint in use is never written over.
             name = f"epoch-{self._epoch}-{time.time_ns()}.weights.h5"
             self.model.save_weights(str(self._folder / name))
-            partial = self._folder / f"{LATEST}.partial"
-            partial.write_text(json.dumps({"epoch": self._epoch, "file": name}))
-            partial.replace(self._folder / LATEST)
+            self._replace(LATEST, {"epoch": self._epoch, "file": name})
             for old in self._folder.glob("*.weights.h5"):
                 if old.name != name:
                     old.unlink(missing_ok=True)
 
+        def _replace(self, name: str, values: dict[str, Any]) -> None:
+            partial = self._folder / f"{name}.partial"
+            partial.write_text(json.dumps(values))
+            partial.replace(self._folder / name)
+
     return Checkpoint()
 
 
-def read_latest(folder: Path) -> dict[str, Any] | None:
+def read_latest(folder: Path, name: str = LATEST) -> dict[str, Any] | None:
     """The last complete checkpoint, if there is one."""
     try:
-        latest: dict[str, Any] = json.loads((folder / LATEST).read_text())
+        latest: dict[str, Any] = json.loads((folder / name).read_text())
     except FileNotFoundError:
         return None
     return latest

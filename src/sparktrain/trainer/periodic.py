@@ -49,7 +49,7 @@ def find_variables(model: Any) -> tuple[list[Any], list[Variable]]:
 
 
 def _is_exact(variable: Any, array: Any) -> bool:
-    return str(getattr(variable.dtype, "name", variable.dtype)) == array.dtype.name
+    return bool(str(getattr(variable.dtype, "name", variable.dtype)) == array.dtype.name)
 
 
 def _read(variable: Any) -> Any:
