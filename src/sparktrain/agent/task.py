@@ -14,14 +14,16 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from sparktrain.agent import rendezvous
 from sparktrain.agent.departure import Departure
+from sparktrain.agent.devices import count_training, split_devices
 from sparktrain.agent.failure import NodeFailureError
 from sparktrain.agent.feed import Feeder
 from sparktrain.agent.job import describe_data, make_job
 from sparktrain.agent.lifeline import Lifeline
+from sparktrain.agent.node_devices import Devices, Given, NodeDevices
 from sparktrain.agent.process import (
     TrainerProcess,
     find_python_path,
@@ -30,6 +32,7 @@ from sparktrain.agent.process import (
 from sparktrain.agent.unread import leave_unread
 from sparktrain.data.spill_folders import find_roots
 from sparktrain.data.trays import Trays
+from sparktrain.errors import DeviceError
 from sparktrain.spec import RUN_FILE, Failure, NodeSpec, RunSpec, make_cluster
 from sparktrain.wire.client import ControlClient
 from sparktrain.wire.message import Message
@@ -147,15 +150,15 @@ class Agent:
 
     def _run_trainer(self) -> tuple[dict[str, Any], bytes]:
         spec = self._spec
-        env = make_environment(os.environ, spec.env, find_python_path())
         with (
+            self._find_devices() as devices,
             rendezvous.reserve_port() as holder,
             self._departure,
             self._make_trays() as self._trays,
             TrainerProcess(
                 self._node,
                 self._host,
-                env,
+                self._make_environment(devices),
                 self._link.log,
                 self._on_frame,
                 inherited=[self._trays.descriptor] if self._trays is not None else [],
@@ -168,7 +171,8 @@ class Agent:
             # Sent before the nodes meet: TensorFlow loads while they do.
             data = describe_data(spec, self._node)
             trays = self._trays.describe() if self._trays is not None else None
-            trainer.send(make_job(spec, self._node, len(data), trays), spec.function + data)
+            job = make_job(spec, self._node, len(data), devices, trays)
+            trainer.send(job, spec.function + data)
             feeder.is_kept = self._may_restart  # until it is known how this ends
             spills = feeder.find_earlier()
             cards = self._meet(holder.getsockname()[1], list(spills))
@@ -202,6 +206,31 @@ class Agent:
             "feed": self._feed,
         }
         return summary, value if is_first else b""
+
+    @contextlib.contextmanager
+    def _find_devices(self) -> Iterator[Devices]:
+        """This node's GPUs, for as long as its trainer may be there."""
+        spec, wish = self._spec, self._spec.devices
+        hosts = [info.address.rsplit(":", 1)[0] for info in self._context.getTaskInfos()]
+        num_here = count_training(spec.nodes, hosts, hosts[self._context.partitionId()])
+        addresses = None
+        if (resource := self._context.resources().get(wish.resource)) is not None:
+            shares = split_devices([self._node], resource.addresses, wish)
+            addresses = shares.get(self._node.name, ())
+        given = NodeDevices(wish, self._node, Given(addresses, num_here), spec.env)
+        try:
+            devices = given.__enter__()
+        except DeviceError as error:
+            what = str(error).rstrip(".")
+            self._fail(Failure(node=self._node.name, host=self._host, kind="devices", what=what))
+        try:
+            yield devices
+        finally:
+            given.__exit__()
+
+    def _make_environment(self, devices: Devices) -> dict[str, str]:
+        wished = {**devices.variables, **self._spec.env}
+        return make_environment(os.environ, wished, find_python_path())
 
     def _make_trays(self) -> AbstractContextManager[Trays | None]:
         # Memory without a name is Linux' own; elsewhere all blocks are read from the spill.
@@ -268,7 +297,7 @@ class Agent:
             )
         return cards
 
-    def _fail(self, failure: Failure) -> None:
+    def _fail(self, failure: Failure) -> NoReturn:
         if self._feeder is not None:
             self._feeder.is_kept = self._is_spill_kept(failure)
         self._link.send(Failed(failure=failure.to_dict()))

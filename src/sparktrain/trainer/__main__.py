@@ -64,6 +64,10 @@ def _call(
     """
     import cloudpickle
 
+    if job["gpu_limit_mb"]:
+        from sparktrain.trainer.gpus import limit_memory
+
+        limit_memory(job["gpu_limit_mb"])
     if job.get("door") is not None:
         return call_detached(link, job, data, function, tell)
     if job["needs_strategy"]:
@@ -81,6 +85,7 @@ def _call(
         link=link,
         distributed=job["needs_strategy"] and node.rank is not None,
         feed=Feed(data["fed"], data["files"], trays, link.send),
+        num_mirrors=job["num_mirrors"],
     )
     link.watch(context.feed.handle)
     context.prepare()

@@ -202,7 +202,7 @@ def call_detached(
         if is_served and node.name != "chief:0" and node.role != EVALUATOR:
             from sparktrain.trainer.parameter_server import serve
 
-            serve(node, cluster, link)
+            serve(node, cluster, link, job["num_gpus"], job["gpu_limit_mb"])
             return None
         context = Context(
             node=node,
@@ -214,6 +214,7 @@ def call_detached(
             distributed=is_together,
             feed=Feed((), data["files"]),
             stream=stream,
+            num_mirrors=job["num_mirrors"],
         )
         context.prepare()
         if is_served and node.rank is not None:
