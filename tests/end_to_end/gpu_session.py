@@ -28,9 +28,9 @@ def look(ctx: Any) -> None:
     Path(ctx.run_dir, f"{ctx.role}-{ctx.index}.gpu").write_text(str(seen))
 
 
-def count_replicas(ctx: Any) -> int:
-    """Of a worker that trains alone: what it sees is used together."""
-    return type(ctx).strategy.fget(ctx).num_replicas_in_sync if ctx.args else ctx._num_mirrors
+def count_mirrors(ctx: Any) -> int:
+    """Of a worker that trains alone: its strategy uses so many together, if they are real."""
+    return int(ctx._num_mirrors)
 
 
 def write_script(path: Path, text: str) -> Path:
@@ -94,7 +94,7 @@ def run_embedded(folder: Path) -> dict[str, Any]:
         ),
         "wished": see(spark, folder, st.cluster, env=wished, num_ps=1, **two),
         "mirrors": st.run(
-            count_replicas, num_workers=1, gpus_per_worker=3, spark=spark, progress=False
+            count_mirrors, num_workers=1, gpus_per_worker=3, spark=spark, progress=False
         ).value,
         "doctor": ask_doctor(spark),
     }
