@@ -24,7 +24,8 @@ def fit(strategy: Any) -> list[float]:
     history = model.fit(dataset, epochs=2, verbose=0).history
     history |= {"evaluated": model.evaluate(dataset, verbose=0)}
     return [
-        float(v) for v in [*history["loss"], *history["evaluated"], int(model.optimizer.iterations)]
+        float(v)
+        for v in [*history["loss"], *history["evaluated"], int(model.optimizer.iterations.numpy())]
     ]
 
 
