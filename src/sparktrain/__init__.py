@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from sparktrain.errors import (
         ConfigError,
         DataError,
+        DeviceError,
         FunctionError,
         LaunchError,
         ModelError,
@@ -64,6 +65,7 @@ _HOMES = {
     "KerasModel": "sparktrain.ml.model",
     "ConfigError": "sparktrain.errors",
     "DataError": "sparktrain.errors",
+    "DeviceError": "sparktrain.errors",
     "FunctionError": "sparktrain.errors",
     "LaunchError": "sparktrain.errors",
     "ModelError": "sparktrain.errors",
@@ -101,6 +103,7 @@ __all__ = [
     "KerasModel",
     "SparktrainError",
     "ConfigError",
+    "DeviceError",
     "FunctionError",
     "ResourceError",
     "RunDirError",

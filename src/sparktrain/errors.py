@@ -2,6 +2,7 @@
 
     SparktrainError
     ├── ConfigError (also ValueError)   a wish that cannot be met; raised before any job starts
+    │   ├── DeviceError                 GPUs asked, GPUs there
     │   ├── FunctionError               the function or its arguments cannot travel
     │   ├── ModelError                  a model that cannot be read, or not for what is asked
     │   ├── ResourceError               slots asked, slots there
@@ -68,6 +69,17 @@ class ConfigError(SparktrainError, ValueError):
 
     def describe(self) -> str:
         return f"{self.problem} {self.advice}"
+
+
+@dataclass(kw_only=True, eq=False)
+class DeviceError(ConfigError):
+    """The run needs more GPUs than the executors have."""
+
+    needed: int
+    found: int
+
+    def describe(self) -> str:
+        return f"{self.problem} {self.needed} are needed, {self.found} are there. {self.advice}"
 
 
 @dataclass(kw_only=True, eq=False)

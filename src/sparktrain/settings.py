@@ -21,7 +21,10 @@ _CHOICES = {
     "progress": ("auto", "live", "plain", "off"),
     "distribution": ("auto", "none", "periodic"),
 }
-_LIMITS = {"control_port": 65535}
+_LIMITS: dict[str, float] = {"control_port": 65535, "gpu_memory_fraction": 1}
+#: Settings that are a whole number, or this.
+_AUTO = "auto"
+_AUTO_NUMBERS = ("gpus_per_worker",)
 #: Further names of settings in Spark's configuration.
 _ALIASES = {"driver_timeout_s": "spark.sparktrain.driverTimeout"}
 _BOOLEANS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
@@ -81,6 +84,19 @@ class Settings:
         "How long the nodes of a cluster stay without a word of the driver before they end"
         " themselves. The Spark configuration may also be called `spark.sparktrain.driverTimeout`.",
     )
+    gpus_per_worker: str = _row(
+        _AUTO,
+        "How many GPUs the chief and each worker get for themselves: a number, or `auto` for what"
+        " Spark gives to its task, else an even share of the host's free ones.",
+    )
+    gpus_per_evaluator: int = _row(0, "How many GPUs an evaluator gets; 0 for none.")
+    gpu_resource: str = _row("gpu", "What GPUs are called among Spark's resources.")
+    gpu_memory_fraction: float = _row(
+        0.0,
+        "The share of a GPU's memory that a node takes, such as 0.1 for ten nodes on one device;"
+        " 0: a device is one node's alone, and its memory is taken as it is needed.",
+    )
+    gpu_memory_mb: int = _row(0, "The same as a number of megabytes; 0 for no such limit.")
     control_port: int = _row(
         0, "The port the driver listens on for logs and progress; 0 takes any free one."
     )
@@ -142,6 +158,12 @@ def _convert(name: str, source: str, raw: Any, kind: type) -> Any:
         if raw not in choices:
             raise _misfit(source, raw, f"one of {', '.join(choices)}")
         return raw
+    if name in _AUTO_NUMBERS:
+        if str(raw).lower() == _AUTO:
+            return _AUTO
+        if isinstance(raw, bool) or not str(raw).isdecimal():
+            raise _misfit(source, raw, f"{_AUTO}, or a whole number, zero or more")
+        return str(int(raw))
     if kind is bool:
         if isinstance(raw, bool):
             return raw
@@ -158,7 +180,7 @@ def _convert(name: str, source: str, raw: Any, kind: type) -> Any:
     limit = _LIMITS.get(name, math.inf)
     if not fits or value > limit:
         number = "a whole number" if kind is int else "a number"
-        at_most = f", {limit} at most" if limit < math.inf else ""
+        at_most = f", {limit:g} at most" if limit < math.inf else ""
         raise _misfit(source, raw, f"{number}, zero or more{at_most}")
     return value
 

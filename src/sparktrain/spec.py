@@ -88,6 +88,30 @@ class ControlAddress:
 
 
 @dataclass(frozen=True)
+class DeviceWish:
+    """What each node shall have of the GPUs of its host."""
+
+    #: What Spark calls them.
+    resource: str = "gpu"
+    #: For the chief and each worker; None for what Spark gives, or for an even share.
+    per_worker: int | None = None
+    per_evaluator: int = 0
+    #: The memory that a node takes of a device, which others may then use too; 0 for no limit.
+    memory_fraction: float = 0.0
+    memory_mb: int = 0
+
+    @property
+    def is_shared(self) -> bool:
+        return self.memory_fraction > 0 or self.memory_mb > 0
+
+    def count_for(self, node: NodeSpec) -> int | None:
+        """How many a node gets; None if nobody has said a number."""
+        if node.role == PS:
+            return 0
+        return self.per_evaluator if node.role == EVALUATOR else self.per_worker
+
+
+@dataclass(frozen=True)
 class RunSpec:
     """All an agent needs to know. Travels to the executors inside Spark's own job."""
 
@@ -118,6 +142,8 @@ class RunSpec:
     restart_on_error: bool = False
     #: How often a worker that trains alone is started again by its own agent.
     worker_restarts: int = 0
+    #: What the nodes get of the GPUs.
+    devices: DeviceWish = field(default_factory=DeviceWish)
     #: The secret of the doors of trainers; and how long those that outlive their task stay
     #: without a word of the driver.
     feed_token: str = field(default="", repr=False)
@@ -138,8 +164,8 @@ class Failure:
 
     node: str
     host: str
-    #: "exception", "data", "result", "exit", "signal", "versions", "lost", "ended" by the driver
-    #: or "cut" by Spark.
+    #: "exception", "data", "result", "exit", "signal", "versions", "devices", "lost", "ended" by
+    #: the driver or "cut" by Spark.
     kind: str
     #: One sentence without its full stop.
     what: str

@@ -1,23 +1,26 @@
-"""A cluster on executors to which Spark gives GPUs: a program of its own, for one Java per process.
+"""Runs and clusters on executors with GPUs: a program of its own, for one Java per process.
 
-    python gpu_session.py FOLDER
+    python gpu_session.py KIND FOLDER
 
-The GPUs are a story of the discovery script. Writes what nodes saw to FOLDER/answer.json.
+The GPUs are a story: of Spark's discovery script, or of an nvidia-smi of our own. Writes what
+nodes saw to FOLDER/answer.json.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import subprocess
 import sys
+import time
+import uuid
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import sparktrain as st
-
-DISCOVER = """#!/bin/sh
-echo '{"name": "gpu", "addresses": ["4", "5", "6", "7"]}'
-"""
+from sparktrain.cli.doctor import check_spark
 
 
 def look(ctx: Any) -> None:
@@ -25,47 +28,171 @@ def look(ctx: Any) -> None:
     Path(ctx.run_dir, f"{ctx.role}-{ctx.index}.gpu").write_text(str(seen))
 
 
-def main(folder: Path) -> None:
+def count_mirrors(ctx: Any) -> int:
+    """Of a worker that trains alone: its strategy uses so many together, if they are real."""
+    return int(ctx._num_mirrors)
+
+
+def write_script(path: Path, text: str) -> Path:
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+    return path
+
+
+def write_discovery(folder: Path, name: str, addresses: str) -> Path:
+    found = json.dumps({"name": "gpu", "addresses": list(addresses)})
+    return write_script(folder / name, f"echo '{found}'")
+
+
+def make_conf(script: Path, per_executor: int, per_task: float) -> dict[str, str]:
+    return {
+        "spark.executor.resource.gpu.amount": str(per_executor),
+        "spark.executor.resource.gpu.discoveryScript": str(script),
+        "spark.task.resource.gpu.amount": str(per_task),
+    }
+
+
+def see(spark: Any, folder: Path, call: Any = st.run, **options: Any) -> Any:
+    """What each node saw, or the error."""
+    run_dir = folder / uuid.uuid4().hex
+    given = {"spark": spark, "run_dir": run_dir, "progress": False, "distribution": "none"}
+    try:
+        with contextlib.ExitStack() as stack:
+            result = call(look, **given, **options)
+            if call is st.cluster:
+                stack.enter_context(result)
+    except st.SparktrainError as error:
+        return [type(error).__name__, str(error), run_dir.exists()]
+    return {path.stem: path.read_text() for path in run_dir.glob("*.gpu")}
+
+
+def ask_doctor(spark: Any) -> list[str]:
+    return [one.text for one in check_spark(spark) if one.subject == "gpus" and one.ok]
+
+
+def run_embedded(folder: Path) -> dict[str, Any]:
+    """One executor with two slots and four GPUs, of which other tasks take halves."""
+    script = write_discovery(folder, "discover.sh", "4567")
+    conf = {
+        **make_conf(script, 4, 0.5),
+        "spark.worker.resource.gpu.amount": "4",
+        "spark.worker.resource.gpu.discoveryScript": str(script),
+    }
+    spark = st.session(num_executors=1, executor_cores=2, conf=conf)
+    two: dict[str, Any] = {"num_workers": 2}
+    wished = {"CUDA_VISIBLE_DEVICES": "9"}
+    answer = {
+        "auto": see(spark, folder, **two),
+        "two": see(spark, folder, gpus_per_worker=2, **two),
+        "none": see(spark, folder, gpus_per_worker=0, **two),
+        "shared": see(spark, folder, gpu_memory_mb=100, num_workers=2),
+        "evaluator": see(spark, folder, num_workers=1, evaluator=True, gpus_per_worker=2),
+        "too many": see(spark, folder, gpus_per_worker=3, **two),
+        "beyond": see(spark, folder, gpus_per_worker=5, **two),
+        "cluster": see(
+            spark, folder, st.cluster, num_ps=1, evaluator=True, gpus_per_worker=2, **two
+        ),
+        "wished": see(spark, folder, st.cluster, env=wished, num_ps=1, **two),
+        "mirrors": st.run(
+            count_mirrors, num_workers=1, gpus_per_worker=3, spark=spark, progress=False
+        ).value,
+        "doctor": ask_doctor(spark),
+    }
+    spark.stop()
+    return answer
+
+
+@contextlib.contextmanager
+def standalone(folder: Path) -> Iterator[str]:
+    """A master and two workers, each with two GPUs of its own."""
+    from pyspark.find_spark_home import _find_spark_home
+
+    home = _find_spark_home()
+    java = [f"{home}/bin/spark-class", "org.apache.spark.deploy."]
+    env = {**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable}
+    log = (folder / "master.log").open("w+")
+
+    def start(name: str, *options: str, **more: str) -> subprocess.Popen[bytes]:
+        command = [java[0], java[1] + name, *options, "--webui-port", "0"]
+        return subprocess.Popen(command, env={**env, **more}, stdout=log, stderr=log)
+
+    with log, contextlib.ExitStack() as stack:
+
+        def keep(process: subprocess.Popen[bytes]) -> None:
+            stack.callback(process.wait, 30)
+            stack.callback(process.terminate)
+
+        keep(start("master.Master", "--host", "127.0.0.1", "--port", "0"))
+        url = ""
+        deadline = time.monotonic() + 60
+        while not url and time.monotonic() < deadline:
+            time.sleep(0.2)
+            for line in (folder / "master.log").read_text().splitlines():
+                if "Starting Spark master at" in line:
+                    url = line.split()[-1]
+        for number, addresses in enumerate(("01", "23")):
+            script = write_discovery(folder, f"worker-{number}.sh", addresses)
+            resource = "-Dspark.worker.resource.gpu"
+            opts = f"{resource}.amount=2 {resource}.discoveryScript={script}"
+            work = str(folder / f"work-{number}")
+            options = ("--host", "127.0.0.1", "--cores", "2", "--memory", "1g", "-d", work, url)
+            keep(start("worker.Worker", *options, SPARK_WORKER_OPTS=opts))
+        yield url
+
+
+def run_standalone(folder: Path) -> dict[str, Any]:
     from pyspark.sql import SparkSession
 
     os.environ["PYSPARK_PYTHON"] = sys.executable
-    os.environ.pop("CUDA_VISIBLE_DEVICES", None)
-    script = folder / "discover.sh"
-    script.write_text(DISCOVER)
-    script.chmod(0o755)
-    # A worker with two executors would tell both the same story.
-    builder = SparkSession.builder.master("local-cluster[1,2,1024]")
-    for name, value in {
-        "spark.dynamicAllocation.enabled": "false",
-        "spark.ui.enabled": "false",
-        "spark.log.level": "ERROR",
-        "spark.worker.resource.gpu.amount": "4",
-        "spark.worker.resource.gpu.discoveryScript": str(script),
-        "spark.executor.resource.gpu.amount": "4",
-        "spark.executor.resource.gpu.discoveryScript": str(script),
-        "spark.task.resource.gpu.amount": "2",
-    }.items():
-        builder.config(name, value)
-    spark = builder.getOrCreate()
-    answer = {}
-    for name, env in {"given": {}, "wished": {"CUDA_VISIBLE_DEVICES": "9"}}.items():
-        run_dir = folder / name
-        with st.cluster(
-            look,
-            num_workers=2,
-            num_ps=1,
-            evaluator=True,
-            spark=spark,
-            run_dir=run_dir,
-            env=env,
-            progress=False,
-            distribution="none",
-        ):
-            pass
-        answer[name] = {path.stem: path.read_text() for path in run_dir.glob("*.gpu")}
-    (folder / "answer.json").write_text(json.dumps(answer))
+    with standalone(folder) as url:
+        builder = SparkSession.builder.master(url)
+        # The executor asks its worker, which tells it what is its own.
+        conf = make_conf(Path(), 2, 0.5)
+        del conf["spark.executor.resource.gpu.discoveryScript"]
+        more = {"spark.executor.memory": "512m", "spark.executor.cores": "2"}
+        more |= {"spark.driver.host": "127.0.0.1", "spark.log.level": "ERROR"}
+        for name, value in {**conf, **more, "spark.dynamicAllocation.enabled": "false"}.items():
+            builder.config(name, value)
+        spark = builder.getOrCreate()
+        answer = {
+            # Two slots by executor: only the GPUs make them spread.
+            "run": see(spark, folder, num_workers=2, gpus_per_worker=2, slot_wait_s=60),
+            "four": see(spark, folder, num_workers=4, slot_wait_s=60),
+            "cluster": see(spark, folder, st.cluster, num_workers=2, gpus_per_worker=2, num_ps=1),
+            "too many": see(spark, folder, num_workers=3, gpus_per_worker=2, slot_wait_s=1),
+        }
+        spark.stop()
+    return answer
+
+
+def run_nvidia(folder: Path) -> dict[str, Any]:
+    """Spark knows of no GPUs; nvidia-smi knows three, of which one is busy."""
+    ids = [f"GPU-{uuid.uuid4()}" for _ in range(3)]
+    rows = "\n".join(
+        f"echo '{n}, {one}, 1000, 1, NVIDIA A100 80GB PCIe'" for n, one in enumerate(ids)
+    )
+    (folder / "bin").mkdir()
+    text = f"case $1 in --query-gpu=*)\n{rows};;\n--query-comp*) echo {ids[0]};;\nesac"
+    write_script(folder / "bin" / "nvidia-smi", text)
+    path = f"{folder / 'bin'}{os.pathsep}{os.environ['PATH']}"
+    spark = st.session(conf={"spark.executorEnv.PATH": path})
+    answer = {
+        "ids": ids,
+        "auto": see(spark, folder, num_workers=2),
+        "one": see(spark, folder, num_workers=2, gpus_per_worker=1),
+        "cluster": see(spark, folder, st.cluster, num_workers=2, num_ps=1),
+        "too many": see(spark, folder, num_workers=2, gpus_per_worker=2),
+        "doctor": ask_doctor(spark),
+    }
     spark.stop()
+    return answer
+
+
+def main(kind: str, folder: Path) -> None:
+    os.environ.pop("CUDA_VISIBLE_DEVICES", None)
+    kinds = {"embedded": run_embedded, "standalone": run_standalone, "nvidia": run_nvidia}
+    (folder / "answer.json").write_text(json.dumps(kinds[kind](folder)))
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(sys.argv[1], Path(sys.argv[2]))

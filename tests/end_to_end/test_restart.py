@@ -237,7 +237,7 @@ def test_no_restart_without_slots_tells_the_first_cause(
 ) -> None:
     count = spark_facts.count_slots
 
-    def count_without_the_new_executor(session: Any) -> int | None:
+    def count_without_the_new_executor(session: Any, profile: Any = None) -> int | None:
         """Spark replaces the executor in a second or in ten; here it never does."""
         return 1 if (tmp_path / "tries-1").exists() else count(session)
 

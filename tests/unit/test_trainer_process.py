@@ -39,6 +39,9 @@ class Run:
             "data_bytes": len(data),
             "max_result_bytes": 1 << 20,
             "needs_strategy": False,
+            "num_mirrors": 0,
+            "num_gpus": 0,
+            "gpu_limit_mb": 0,
             "run_id": "r1",
             "trays": None,
         }

@@ -1,13 +1,15 @@
-"""Which accelerators a node may use: what Spark gave to the task that starts it."""
+"""Which GPUs a node may use: who gets which of those that there are. Decides; asks nobody."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from sparktrain.spec import EVALUATOR, PS, NodeSpec
+from sparktrain.errors import DeviceError
+from sparktrain.spec import PS, DeviceWish, NodeSpec
 
 #: What the drivers of NVIDIA and AMD look at. With this value they see no device at all.
-_VARIABLES = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
+VISIBLE = "CUDA_VISIBLE_DEVICES"
+_VARIABLES = (VISIBLE, "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
 _NONE = "-1"
 
 #: A ps holds variables, and no GPU.
@@ -15,18 +17,32 @@ HIDDEN: Mapping[str, str] = dict.fromkeys(_VARIABLES, _NONE)
 
 
 def split_devices(
-    nodes: Sequence[NodeSpec], addresses: Sequence[str]
+    nodes: Sequence[NodeSpec], addresses: Sequence[str], wish: DeviceWish
 ) -> dict[str, tuple[str, ...]]:
-    """The addresses of each node that may have some, by name: even shares, no address twice.
+    """The addresses of each node of a task, by name.
 
-    Nodes that train come first, so that the evaluator gets what is left if it is not enough.
+    Nobody has one that another has, unless devices are shared: then all have them all.
     """
-    sharing = [node for node in nodes if node.role != PS]
-    sharing.sort(key=lambda node: node.role == EVALUATOR)
+    if wish.is_shared:
+        return {
+            node.name: tuple(addresses[: count if count is not None else 1])
+            for node in nodes
+            if (count := wish.count_for(node)) != 0
+        }
     shares = {}
     start = 0
-    for number, node in enumerate(sharing):
-        count = (len(addresses) - number + len(sharing) - 1) // len(sharing)
+    # Those for whom nobody said a number share what the others leave.
+    fixed = sum(wish.count_for(node) or 0 for node in nodes)
+    open_nodes = [node for node in nodes if wish.count_for(node) is None]
+    left = max(len(addresses) - fixed, 0)
+    # Nodes that train come first: they are named first, and must not miss one.
+    for node in sorted(nodes, key=lambda node: node.rank is None):
+        count = wish.count_for(node)
+        if count == 0:
+            continue
+        if count is None:
+            number = open_nodes.index(node)
+            count = (left - number + len(open_nodes) - 1) // len(open_nodes)
         shares[node.name] = tuple(addresses[start : start + count])
         start += count
     return shares
@@ -34,4 +50,82 @@ def split_devices(
 
 def make_device_variables(addresses: Sequence[str]) -> dict[str, str]:
     """The environment of a node that may use these devices and no others."""
-    return {"CUDA_VISIBLE_DEVICES": ",".join(addresses) or _NONE}
+    if not addresses:
+        return dict(HIDDEN)
+    # Spark's scripts and nvidia-smi count in the order of the bus; CUDA's own is by speed.
+    return {VISIBLE: ",".join(addresses), "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+
+
+def read_visible(environ: Mapping[str, str]) -> tuple[str, ...] | None:
+    """What CUDA_VISIBLE_DEVICES leaves; None if it is not set.
+
+    As for CUDA itself, what is behind an entry that is none is not seen.
+    """
+    text = environ.get(VISIBLE)
+    if text is None:
+        return None
+    found: list[str] = []
+    for part in text.split(","):
+        token = part.strip()
+        if not (token.isdecimal() or token.startswith(("GPU-", "MIG-"))):
+            break
+        if token not in found:
+            found.append(token)
+    return tuple(found)
+
+
+def find_own(addresses: Sequence[str], visible: Sequence[str] | None) -> tuple[str, ...]:
+    """The devices that Spark's addresses mean, where some of the host's are visible only.
+
+    They are entries of CUDA_VISIBLE_DEVICES, else places in it, counted from 0.
+
+    Raises:
+        DeviceError: They are neither.
+    """
+    if visible is None or all(address in visible for address in addresses):
+        return tuple(addresses)
+    if all(address.isdecimal() and int(address) < len(visible) for address in addresses):
+        return tuple(visible[int(address)] for address in addresses)
+    raise DeviceError(
+        problem=f"Spark gave the GPUs {', '.join(addresses)}, and CUDA_VISIBLE_DEVICES has"
+        f" {','.join(visible) or 'none'}.",
+        needed=len(addresses),
+        found=len(visible),
+        advice="Let spark.executor.resource.gpu.discoveryScript list what executors see.",
+    )
+
+
+def count_share(wish: DeviceWish, node: NodeSpec, num_here: int, num_devices: int) -> int:
+    """How many of a host's own devices a node takes where Spark does not give them out.
+
+    Args:
+        num_here: How many nodes of the host train.
+        num_devices: How many devices may be used, free or not.
+
+    Raises:
+        DeviceError: There is not one for each.
+    """
+    count = wish.count_for(node)
+    if count is not None:
+        return count
+    if not num_devices:
+        return 0
+    if wish.is_shared:
+        return 1
+    if num_devices < num_here:
+        raise DeviceError(
+            problem="This host has fewer GPUs than nodes that train.",
+            needed=num_here,
+            found=num_devices,
+            advice="Share them with gpu_memory_fraction, use fewer workers, or none of the GPUs"
+            " with gpus_per_worker=0.",
+        )
+    return num_devices // max(num_here, 1)
+
+
+def count_training(nodes: Sequence[NodeSpec], hosts: Sequence[str], host: str) -> int:
+    """How many nodes of a host train, where they are dealt out to tasks on these hosts."""
+    return sum(
+        node.rank is not None and node.role != PS and hosts[place % len(hosts)] == host
+        for place, node in enumerate(nodes)
+    )

@@ -6,6 +6,7 @@ import json
 import sys
 from typing import Any
 
+from sparktrain.agent.node_devices import Devices
 from sparktrain.agent.process import is_sparks_own
 from sparktrain.spec import PERIODIC, NodeSpec, RunSpec
 
@@ -21,6 +22,7 @@ def make_job(
     spec: RunSpec,
     node: NodeSpec,
     data_bytes: int,
+    devices: Devices,
     trays: dict[str, Any] | None = None,
     door: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
@@ -43,6 +45,10 @@ def make_job(
         "run_id": spec.run_id,
         "run_dir": spec.run_dir,
         "needs_strategy": spec.needs_strategy,
+        # Several GPUs of a worker that trains alone are used together, unless nothing shall be.
+        "num_mirrors": devices.count if spec.distribution == "auto" else 0,
+        "num_gpus": devices.count,
+        "gpu_limit_mb": devices.limit_mb,
         "max_result_bytes": spec.max_result_bytes,
         "python_path": list(dict.fromkeys([*mine, *spec.python_path])),
         "function_bytes": len(spec.function),

@@ -16,23 +16,23 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from sparktrain.agent import rendezvous
-from sparktrain.agent.devices import HIDDEN
 from sparktrain.agent.doors import make_door
 from sparktrain.agent.executor import ProcessWatch
 from sparktrain.agent.job import describe_data, make_job
+from sparktrain.agent.node_devices import Devices, Given, NodeDevices
 from sparktrain.agent.process import (
     TrainerProcess,
     find_python_path,
     make_environment,
 )
 from sparktrain.agent.reminder import Reminder
+from sparktrain.errors import DeviceError
 from sparktrain.spec import PS, RUN_FILE, NodeSpec, RunSpec
 from sparktrain.wire.client import ControlClient
 from sparktrain.wire.cluster_messages import (
@@ -79,8 +79,8 @@ class KeeperSpec:
     #: The process with which the trainer ends, and when that began.
     pid: int
     start: str
-    #: What Spark gave to the node, as variables; those that the user sets count more.
-    devices: Mapping[str, str] = field(default_factory=dict)
+    #: What there is of GPUs for it.
+    given: Given = field(default_factory=Given)
 
 
 def start_keeper(spec: KeeperSpec) -> None:
@@ -171,9 +171,10 @@ class Keeper:
             folder = Path(tempfile.mkdtemp(prefix="sparktrain-door-"))
             stack.callback(shutil.rmtree, folder, ignore_errors=True)
             holder = stack.enter_context(rendezvous.reserve_port())
-            wished = {**self._spec.devices, **self._run.env}
+            devices = self._find_devices(stack)
+            wished = {**devices.variables, **self._run.env}
             if self._node.role == PS:
-                wished.update(HIDDEN)
+                wished.update(devices.variables)
             env = make_environment(os.environ, wished, find_python_path())
             trainer = TrainerProcess(
                 self._node, self._spec.host, env, self._link.log, self._on_frame
@@ -184,7 +185,7 @@ class Keeper:
                 self._node, self._spec.host, folder, self._run.feed_token
             )
             data = describe_data(self._run, self._node)
-            job = make_job(self._run, self._node, len(data), door=secret)
+            job = make_job(self._run, self._node, len(data), devices, door=secret)
             trainer.send(job, self._run.function + data)
             on_started()
             threading.Thread(target=self._watch_driver, daemon=True).start()
@@ -203,6 +204,14 @@ class Keeper:
                 self._let_go(trainer)
             self._over.set()
         return 0
+
+    def _find_devices(self, stack: ExitStack) -> Devices:
+        """Claimed here, where the trainer is kept: the task that started us is soon gone."""
+        wish, env = self._run.devices, self._run.env
+        try:
+            return stack.enter_context(NodeDevices(wish, self._node, self._spec.given, env))
+        except DeviceError as error:
+            raise SystemExit(str(error)) from None  # whoever started us reads it
 
     def _let_go(self, trainer: TrainerProcess) -> None:
         """Gives a trainer whose function has failed the time to go by itself."""

@@ -58,6 +58,8 @@ def make_environment(
     env.setdefault("MALLOC_MMAP_THRESHOLD_", str(1 << 30))
     env.setdefault("MALLOC_TOP_PAD_", str(64 << 20))
     env.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # TensorFlow's errors only, not its start-up talk
+    # A GPU's memory as it is needed, not all of it at once.
+    env.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
     env.update(wished)
     return env
 

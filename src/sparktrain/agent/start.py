@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from sparktrain.agent.devices import make_device_variables, split_devices
+from sparktrain.agent.devices import count_training, split_devices
 from sparktrain.agent.executor import find_executor, find_start
 from sparktrain.agent.keeper import KeeperSpec, start_keeper
+from sparktrain.agent.node_devices import Given
 from sparktrain.spec import NodeSpec, RunSpec
 
 if TYPE_CHECKING:
@@ -39,15 +40,16 @@ class StartTask:
         host = address.rsplit(":", 1)[0].strip("[]") or "127.0.0.1"
         pid = find_executor()
         nodes = self.nodes[index :: self.num_tasks]
-        given = context.resources().get("gpu")
-        # Without them, nodes see whatever the executor sees.
-        shares = split_devices(nodes, given.addresses) if given is not None else {}
+        wish = self.spec.devices
+        resource = context.resources().get(wish.resource)
+        shares = split_devices(nodes, resource.addresses, wish) if resource is not None else None
+        hosts = [info.address.rsplit(":", 1)[0] for info in context.getTaskInfos()]
+        num_here = count_training(self.nodes, hosts, hosts[index])
         problem = ""
         try:
             for node in nodes:
-                share = shares.get(node.name)
-                devices = {} if share is None else make_device_variables(share)
-                start_keeper(KeeperSpec(self.spec, node, host, pid, find_start(pid), devices))
+                given = Given(None if shares is None else shares.get(node.name, ()), num_here)
+                start_keeper(KeeperSpec(self.spec, node, host, pid, find_start(pid), given))
         except Exception as error:
             # Not raised: Spark would try the whole stage again, and start every node twice.
             problem = f"{type(error).__name__}: {error}"

@@ -15,15 +15,17 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from sparktrain.agent import rendezvous
 from sparktrain.agent.departure import Departure
+from sparktrain.agent.devices import count_training, split_devices
 from sparktrain.agent.failure import NodeFailureError
 from sparktrain.agent.feed import Feeder
 from sparktrain.agent.holding import Holding, is_holder
 from sparktrain.agent.job import describe_data, make_job
 from sparktrain.agent.lifeline import Lifeline
+from sparktrain.agent.node_devices import Devices, Given, NodeDevices
 from sparktrain.agent.process import (
     TrainerProcess,
     find_python_path,
@@ -32,6 +34,7 @@ from sparktrain.agent.process import (
 from sparktrain.agent.unread import leave_unread
 from sparktrain.data.spill_folders import find_roots
 from sparktrain.data.trays import Trays
+from sparktrain.errors import DeviceError
 from sparktrain.spec import PERIODIC, RUN_FILE, Failure, NodeSpec, RunSpec, make_cluster
 from sparktrain.wire.client import ControlClient
 from sparktrain.wire.message import Message
@@ -155,8 +158,8 @@ class Agent:
 
     def _run_trainer(self) -> tuple[dict[str, Any], bytes]:
         spec = self._spec
-        env = make_environment(os.environ, spec.env, find_python_path())
         with (
+            self._find_devices() as devices,
             rendezvous.reserve_port() as holder,
             self._departure,
             self._make_trays() as self._trays,
@@ -165,7 +168,7 @@ class Agent:
             self._make_feeder() as feeder,
         ):
             self._feeder = feeder
-            trainer = self._start(trainers, env)
+            trainer = self._start(trainers, devices)
             feeder.is_kept = self._may_restart  # until it is known how this ends
             spills = feeder.find_earlier()
             cards = self._meet(holder.getsockname()[1], list(spills))
@@ -187,7 +190,7 @@ class Agent:
                 self._hold(trainer)
             failure = trainer.wait()
             while failure is not None and self._may_replace(failure):
-                trainer = self._replace(trainers, env, failure)
+                trainer = self._replace(trainers, devices, failure)
                 failure = trainer.wait()
             if failure is not None:
                 self._do_without(failure, stores)
@@ -212,6 +215,31 @@ class Agent:
         }
         return summary, value if is_first else b""
 
+    @contextlib.contextmanager
+    def _find_devices(self) -> Iterator[Devices]:
+        """This node's GPUs, for as long as its trainer may be there."""
+        spec, wish = self._spec, self._spec.devices
+        hosts = [info.address.rsplit(":", 1)[0] for info in self._context.getTaskInfos()]
+        num_here = count_training(spec.nodes, hosts, hosts[self._context.partitionId()])
+        addresses = None
+        if (resource := self._context.resources().get(wish.resource)) is not None:
+            shares = split_devices([self._node], resource.addresses, wish)
+            addresses = shares.get(self._node.name, ())
+        given = NodeDevices(wish, self._node, Given(addresses, num_here), spec.env)
+        try:
+            devices = given.__enter__()
+        except DeviceError as error:
+            what = str(error).rstrip(".")
+            self._fail(Failure(node=self._node.name, host=self._host, kind="devices", what=what))
+        try:
+            yield devices
+        finally:
+            given.__exit__()
+
+    def _make_environment(self, devices: Devices) -> dict[str, str]:
+        wished = {**devices.variables, **self._spec.env}
+        return make_environment(os.environ, wished, find_python_path())
+
     def _make_trays(self) -> AbstractContextManager[Trays | None]:
         # Memory without a name is Linux' own; elsewhere all blocks are read from the spill.
         if self._spec.tables and self._node.rank is not None and hasattr(os, "memfd_create"):
@@ -224,14 +252,14 @@ class Agent:
             return nullcontext()
         return Holding(self._spec, self._node, self._host)
 
-    def _start(self, trainers: ExitStack, env: dict[str, str]) -> TrainerProcess:
+    def _start(self, trainers: ExitStack, devices: Devices) -> TrainerProcess:
         """Starts the trainer and tells it its job: TensorFlow loads while the nodes meet."""
         spec, trays = self._spec, self._trays
         trainer = trainers.enter_context(
             TrainerProcess(
                 self._node,
                 self._host,
-                env,
+                self._make_environment(devices),
                 self._link.log,
                 self._on_frame,
                 inherited=[trays.descriptor] if trays is not None else [],
@@ -245,6 +273,7 @@ class Agent:
             spec,
             self._node,
             len(data),
+            devices,
             trays.describe() if trays is not None else None,
             self._holding.secret if self._holding is not None else None,
         )
@@ -277,13 +306,13 @@ class Agent:
         return self._restarts_left > 0 and self._is_loss(failure)
 
     def _replace(
-        self, trainers: ExitStack, env: dict[str, str], failure: Failure
+        self, trainers: ExitStack, devices: Devices, failure: Failure
     ) -> TrainerProcess:
         """Starts a lost worker again, beside the others, which go on."""
         self._link.log(f"sparktrain: {failure.what}; {self._node.name} is started again")
         with self._telling:
             self._restarts_left -= 1
-            trainer = self._start(trainers, env)
+            trainer = self._start(trainers, devices)
             for frame in self._told:
                 trainer.send(frame)
         if self._should_stop:  # said to one that is gone
@@ -364,7 +393,7 @@ class Agent:
             )
         return cards
 
-    def _fail(self, failure: Failure) -> None:
+    def _fail(self, failure: Failure) -> NoReturn:
         if self._feeder is not None:
             self._feeder.is_kept = self._is_spill_kept(failure)
         self._link.send(Failed(failure=failure.to_dict()))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import json
 import os
 import platform
 import socket
@@ -15,14 +16,20 @@ from rich.console import Console
 from rich.text import Text
 
 from sparktrain import embedded
+from sparktrain.agent.devices import VISIBLE, split_devices
+from sparktrain.agent.node_devices import Given, NodeDevices
 from sparktrain.agent.rendezvous import find_differences, find_versions
 from sparktrain.driver import spark_facts
-from sparktrain.errors import SparktrainError
+from sparktrain.driver.gpu_plan import make_wish
+from sparktrain.driver.gpu_survey import describe_host
+from sparktrain.errors import DeviceError, SparktrainError
 from sparktrain.settings import resolve
+from sparktrain.spec import WORKER, DeviceWish, NodeSpec
 from sparktrain.version import __version__
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark import BarrierTaskContext
     from pyspark.sql import SparkSession
 
 MIN_PYTHON = (3, 11)
@@ -149,7 +156,8 @@ def check_spark(spark: SparkSession) -> Iterator[Finding]:
     text = "off" if dynamic != "true" else "set spark.dynamicAllocation.enabled=false"
     yield Finding("allocation", dynamic != "true", f"dynamic allocation: {text}")
     try:
-        rows = _ask_executors(spark, slots or 2)
+        wish = make_wish(resolve({}, lambda key: spark_facts.get_conf(spark, key), os.environ))
+        rows = _ask_executors(spark, slots or 2, None if dynamic == "true" else wish)
     except Exception as error:
         text = f"cannot run Python: {_first_line(error)}; set PYSPARK_PYTHON to one with sparktrain"
         yield Finding("executors", False, text)
@@ -162,30 +170,81 @@ def check_spark(spark: SparkSession) -> Iterator[Finding]:
         text = f"python {versions['python']} at {row['executable']}, tensorflow"
         text += f" {versions['tensorflow']}, keras {versions['keras']}"
         yield Finding("executor", versions["tensorflow"] != "none", f"{row['host']}: {text}")
+        if "gpus" in row:
+            yield Finding("gpus", "error" not in row["gpus"], f"{row['host']}: {tell_gpus(row)}")
     same = "all run the same software"
     yield Finding("versions", not differences, str(differences) if differences else same)
 
 
-def _ask_executors(spark: SparkSession, num_tasks: int) -> list[dict[str, Any]]:
-    import json
+def tell_gpus(row: dict[str, Any]) -> str:
+    """What a worker in this slot would get."""
+    found = row["gpus"]
+    if "error" in found:
+        return str(found["error"])
+    there = f"the host has {found['total']}, {found['free']} of them free"
+    if found["given"] is not None:
+        there = f"Spark gives its task {', '.join(found['given']) or 'none'}"
+    limit = f", {found['limit_mb']:,} MB of each" if found["limit_mb"] else ""
+    seen = "sees all that there are" if found["seen"] is None else f"gets {found['seen']}{limit}"
+    return f"{there}; a worker here {seen}"
 
-    stage = spark.range(0, num_tasks, 1, num_tasks).mapInArrow(_describe_executor, "card string")
+
+def _ask_executors(
+    spark: SparkSession, num_tasks: int, wish: DeviceWish | None
+) -> list[dict[str, Any]]:
+    # At the same time, as the nodes of a run: devices are given out as they would be.
+    stage = spark.range(0, num_tasks, 1, num_tasks).mapInArrow(
+        ExecutorCheck(wish), "card string", barrier=wish is not None
+    )
     return [json.loads(row.card) for row in stage.collect()]
 
 
-def _describe_executor(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    import json
+@dataclass(frozen=True)
+class ExecutorCheck:
+    """What runs in each slot: looks around, and claims a worker's GPUs for a moment.
 
-    import pyarrow as pa
+    Attributes:
+        wish: About GPUs; None where tasks cannot run together, and nothing is claimed.
+    """
 
-    for _ in batches:
-        pass
-    card = {
-        "host": socket.gethostname(),
-        "executable": sys.executable,
-        "versions": find_versions(),
-    }
-    yield pa.RecordBatch.from_pydict({"card": [json.dumps(card)]})
+    wish: DeviceWish | None
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
+        from pyspark import BarrierTaskContext
+
+        for _ in batches:
+            pass
+        card: dict[str, Any] = {
+            "host": socket.gethostname(),
+            "executable": sys.executable,
+            "versions": find_versions(),
+        }
+        if self.wish is not None:
+            found = find_gpus(self.wish, BarrierTaskContext.get())
+            card |= {"gpus": found} if found is not None else {}
+        yield pa.RecordBatch.from_pydict({"card": [json.dumps(card)]})
+
+
+def find_gpus(wish: DeviceWish, context: BarrierTaskContext) -> dict[str, Any] | None:
+    """What a worker in this slot would get; None where there are no GPUs."""
+    index, host = context.partitionId(), describe_host()
+    hosts = [info.address.rsplit(":", 1)[0] for info in context.getTaskInfos()]
+    node = NodeSpec(WORKER, index)
+    given = None
+    if (resource := context.resources().get(wish.resource)) is not None:
+        given = split_devices([node], resource.addresses, wish).get(node.name, ())
+    context.barrier()  # all have looked before the first one claims
+    try:
+        with NodeDevices(wish, node, Given(given, hosts.count(hosts[index])), {}) as seen:
+            context.barrier()  # nobody lets go before all have theirs
+    except DeviceError as error:
+        context.barrier()
+        return {"error": str(error)}
+    if given is None and not host["total"] and not seen.variables:
+        return None
+    told = {"given": given, "seen": seen.variables.get(VISIBLE), "limit_mb": seen.limit_mb}
+    return {**host, **told}
 
 
 def _find_version(name: str) -> str | None:

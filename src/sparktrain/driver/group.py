@@ -118,7 +118,7 @@ class Group:
             self.spark,
             lambda: (
                 self.spark.range(0, count, 1, count)
-                .mapInArrow(task, SCHEMA, barrier=True)
+                .mapInArrow(task, SCHEMA, barrier=True, profile=self.plan.gpus.profile)
                 .collect()
             ),
             f"sparktrain-{self.plan.run_id}-start",

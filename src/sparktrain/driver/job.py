@@ -28,16 +28,23 @@ class BarrierJob(TaggedJob):
 
     Args:
         frame: The rows of the stage; None for a stage that only counts its nodes.
+        profile: What its tasks are given; None for what the session says.
     """
 
     def __init__(
-        self, spark: SparkSession, frame: Any, spec: RunSpec, on_done: Callable[[], None]
+        self,
+        spark: SparkSession,
+        frame: Any,
+        spec: RunSpec,
+        on_done: Callable[[], None],
+        profile: Any = None,
     ) -> None:
         tag = f"sparktrain-{spec.run_id}-{spec.attempt}"
         title = f"sparktrain run {spec.run_id}"
         super().__init__(spark, self._collect, tag, title, on_done)
         self._frame = frame
         self._spec = spec
+        self._profile = profile
 
     def is_running(self) -> bool | None:
         """Whether Spark has started the tasks; None over Connect, which does not tell."""
@@ -71,5 +78,8 @@ class BarrierJob(TaggedJob):
         if frame is None:
             num_nodes = len(self._spec.nodes)
             frame = self._spark.range(0, num_nodes, 1, num_nodes)
-        rows: list[Any] = frame.mapInArrow(AgentTask(self._spec), SCHEMA, barrier=True).collect()
+        task = AgentTask(self._spec)
+        rows: list[Any] = frame.mapInArrow(
+            task, SCHEMA, barrier=True, profile=self._profile
+        ).collect()
         return rows

@@ -126,7 +126,7 @@ class Launch:
         if self._deadline is not None:
             wait_s = max(0.0, min(wait_s, self._deadline - time.monotonic()))
         try:
-            check_slots(self._spark, len(self._plan.nodes), wait_s)
+            check_slots(self._spark, len(self._plan.nodes), wait_s, self._plan.gpus.profile)
         except ResourceError as error:
             cause = failures.to_error(failure, self._record, attempt - 1)
             cause.add_note(f"No restart was possible: {error}")
@@ -139,7 +139,8 @@ class Launch:
         # Of this attempt the nodes' own answers count: they are complete even without a link.
         self._earlier_metrics = monitor.snapshot.metrics
         spec = dataclasses.replace(self._plan.make_spec(attempt), control=monitor.address)
-        job = BarrierJob(self._spark, self._plan.stage.frame, spec, on_done=monitor.wake)
+        profile = self._plan.gpus.profile
+        job = BarrierJob(self._spark, self._plan.stage.frame, spec, monitor.wake, profile)
         job.start()
         try:
             self._watch(job)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import io
+import math
 import os
 import re
 import secrets
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,10 +19,11 @@ from typing import TYPE_CHECKING, Any
 import cloudpickle
 
 from sparktrain.driver import spark_facts
+from sparktrain.driver.gpu_plan import GpuPlan, check_gpus, plan_gpus
 from sparktrain.driver.tables import StagePlan, plan_stage
 from sparktrain.errors import ConfigError, FunctionError, ResourceError
 from sparktrain.settings import Settings, resolve
-from sparktrain.spec import CHIEF, NONE, PERIODIC, NodeSpec, RunSpec, make_nodes
+from sparktrain.spec import CHIEF, NONE, PERIODIC, DeviceWish, NodeSpec, RunSpec, make_nodes
 from sparktrain.version import __version__
 
 if TYPE_CHECKING:
@@ -47,6 +49,8 @@ class Plan:
     settings: Settings
     #: What the nodes are fed.
     stage: StagePlan = field(default_factory=StagePlan)
+    #: How they get GPUs.
+    gpus: GpuPlan = field(default_factory=lambda: GpuPlan(DeviceWish()))
 
     @property
     def workers(self) -> tuple[NodeSpec, ...]:
@@ -80,6 +84,7 @@ class Plan:
             restart_on_error=self.settings.restart_on_error,
             worker_restarts=self.max_restarts if self.is_periodic else 0,
             feed_token=secrets.token_urlsafe(32) if self.is_periodic else "",
+            devices=self.gpus.wish,
         )
 
 
@@ -106,7 +111,9 @@ def make_plan(
     check_dynamic_allocation(spark)
     function = pickle_function(train_fn, args)
     nodes = make_nodes(num_workers, evaluator, num_ps)
-    check_slots(spark, len(nodes), resolved.slot_wait_s)
+    gpus = plan_gpus(spark, resolved, nodes)
+    check_gpus(spark, gpus, len(nodes), num_workers, resolved.slot_wait_s)
+    check_slots(spark, len(nodes), resolved.slot_wait_s, gpus.profile)
     stage = plan_stage(spark, data, num_workers, len(nodes))
     run_id = make_run_id()
     return Plan(
@@ -121,6 +128,7 @@ def make_plan(
         timeout_s=timeout_s,
         settings=resolved,
         stage=stage,
+        gpus=gpus,
     )
 
 
@@ -160,11 +168,14 @@ def make_cluster_plan(
     nodes = make_nodes(num_workers, evaluator, num_ps, chief)
     # Several nodes may share a slot: they only start in it. But executors that are on their way
     # are worth waiting for, or all nodes would be on the first one.
+    gpus = plan_gpus(spark, resolved, nodes)
     promised = spark_facts.slots_promised(spark)
-    wished = len(nodes) if promised is None else min(len(nodes), promised)
+    num_wished = count_start_tasks(gpus, nodes)
+    wished = num_wished if promised is None else min(num_wished, promised)
     wait_s = resolved.slot_wait_s if promised is None else resolved.launch_timeout_s
-    slots, _ = spark_facts.wait_for_slots(spark, wished, wait_s)
-    check_slots(spark, 1, 0.0)
+    slots, _ = spark_facts.wait_for_slots(spark, wished, wait_s, gpus.profile)
+    check_gpus(spark, gpus, count_gpu_tasks(gpus, num_wished, num_workers), num_workers, 0.0)
+    check_slots(spark, 1, 0.0, gpus.profile)
     stage = plan_stage(spark, data, num_workers, len(nodes))
     if stage.tables:
         raise ConfigError(
@@ -184,8 +195,26 @@ def make_cluster_plan(
         timeout_s=None,
         settings=resolved,
         stage=stage,
+        gpus=gpus,
     )
-    return plan, min(len(nodes), slots if slots is not None else len(nodes))
+    return plan, min(num_wished, slots if slots is not None else num_wished)
+
+
+def count_start_tasks(gpus: GpuPlan, nodes: Sequence[NodeSpec]) -> int:
+    """How many tasks start a cluster: one for each node that gets what Spark gives a task."""
+    if not gpus.is_fixed:
+        return len(nodes)
+    return max(1, sum(gpus.wish.count_for(node) != 0 for node in nodes))
+
+
+def count_gpu_tasks(gpus: GpuPlan, num_wished: int, num_workers: int) -> int:
+    """How many tasks of a cluster's start bring enough GPUs for its nodes."""
+    if gpus.is_fixed:
+        return num_wished
+    if gpus.amount < 1 or gpus.wish.is_shared or gpus.wish.per_worker == 0:
+        return 1
+    # Several nodes share what a task was given, and each must have one.
+    return math.ceil(num_workers / gpus.amount)
 
 
 def check_num_ps(call: str, num_ps: Any) -> None:
@@ -302,8 +331,8 @@ def check_dynamic_allocation(spark: SparkSession) -> None:
         )
 
 
-def check_slots(spark: SparkSession, needed: int, wait_s: float) -> None:
-    slots, waited = spark_facts.wait_for_slots(spark, needed, wait_s)
+def check_slots(spark: SparkSession, needed: int, wait_s: float, profile: Any = None) -> None:
+    slots, waited = spark_facts.wait_for_slots(spark, needed, wait_s, profile)
     if slots is not None and slots < needed:
         raise ResourceError(
             needed=needed,

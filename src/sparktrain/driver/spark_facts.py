@@ -24,6 +24,10 @@ def get_conf(spark: SparkSession, key: str) -> str | None:
     return None if value is None else str(value)
 
 
+def get_task_cpus(spark: SparkSession) -> int:
+    return int(float(get_conf(spark, "spark.task.cpus") or 1)) or 1
+
+
 def slots_from_master(master: str, task_cpus: int) -> int | None:
     """The slots a master URL promises; None where it does not tell."""
     if master == "local":
@@ -37,7 +41,7 @@ def slots_from_master(master: str, task_cpus: int) -> int | None:
 
 def slots_promised(spark: SparkSession) -> int | None:
     """The slots there will be when all executors that were asked for are up; None if unknown."""
-    task_cpus = int(float(get_conf(spark, "spark.task.cpus") or 1)) or 1
+    task_cpus = get_task_cpus(spark)
     instances, cores = (
         get_conf(spark, f"spark.executor.{what}") for what in ("instances", "cores")
     )
@@ -46,22 +50,30 @@ def slots_promised(spark: SparkSession) -> int | None:
     return slots_from_master(get_conf(spark, "spark.master") or "", task_cpus)
 
 
-def count_slots(spark: SparkSession) -> int | None:
-    """How many tasks can run at the same time now; None if the session cannot tell."""
+def count_slots(spark: SparkSession, profile: Any = None) -> int | None:
+    """How many tasks can run at the same time now; None if the session cannot tell.
+
+    Args:
+        profile: Of the tasks, if they have one of their own.
+    """
     if is_connect(spark):
-        task_cpus = int(float(get_conf(spark, "spark.task.cpus") or 1)) or 1
-        return slots_from_master(get_conf(spark, "spark.master") or "", task_cpus)
+        return slots_from_master(get_conf(spark, "spark.master") or "", get_task_cpus(spark))
     # Spark's own check for barrier stages asks the same.
     context = spark.sparkContext._jsc.sc()
-    profile = context.resourceProfileManager().defaultResourceProfile()
-    return int(context.maxNumConcurrentTasks(profile))
+    manager = context.resourceProfileManager()
+    if profile is None:
+        return int(context.maxNumConcurrentTasks(manager.defaultResourceProfile()))
+    manager.addResourceProfile(profile._java_resource_profile)
+    return int(context.maxNumConcurrentTasks(profile._java_resource_profile))
 
 
-def wait_for_slots(spark: SparkSession, needed: int, wait_s: float) -> tuple[int | None, float]:
+def wait_for_slots(
+    spark: SparkSession, needed: int, wait_s: float, profile: Any = None
+) -> tuple[int | None, float]:
     """Looks until there are enough slots or the time is over: (slots, seconds it took)."""
     started = time.monotonic()
     while True:
-        slots = count_slots(spark)
+        slots = count_slots(spark, profile)
         waited = time.monotonic() - started
         if slots is None or slots >= needed or waited >= wait_s:
             return slots, waited

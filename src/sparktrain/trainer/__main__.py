@@ -68,6 +68,10 @@ def _call(
         from sparktrain.trainer.hold import hold_parameters
 
         return hold_parameters(link, job, function)
+    if job["gpu_limit_mb"]:
+        from sparktrain.trainer.gpus import limit_memory
+
+        limit_memory(job["gpu_limit_mb"])
     if job.get("door") is not None:
         return call_detached(link, job, data, function, tell)
     if job["needs_strategy"]:
@@ -86,6 +90,7 @@ def _call(
         distributed=job["needs_strategy"] and node.rank is not None,
         feed=Feed(data["fed"], data["files"], trays, link.send),
         stores=link.find_stores(job["store_token"]),
+        num_mirrors=job["num_mirrors"],
     )
     link.watch(context.feed.handle)
     context.prepare()

@@ -57,6 +57,7 @@ class Context:
         feed: Feed,
         stream: Stream | None = None,
         stores: Stores | None = None,
+        num_mirrors: int = 0,
     ) -> None:
         self.role = node.role
         self.index = node.index
@@ -85,6 +86,8 @@ class Context:
         self._synced: list[Any] = []
         self._link = link
         self._distributed = distributed
+        #: GPUs of a node that trains alone.
+        self._num_mirrors = num_mirrors
         self._strategy: Any = None
 
     def prepare(self) -> None:
@@ -126,7 +129,14 @@ class Context:
 
     @property
     def strategy(self) -> Any:
-        """The tf.distribute strategy of this run; with one worker TensorFlow's default one."""
+        """The tf.distribute strategy of this run.
+
+        With one worker TensorFlow's default one, or one that uses all its GPUs if it has several.
+        """
+        if self._strategy is None and self._num_mirrors > 1 and self.rank is not None:
+            from sparktrain.trainer.strategy import KerasMirroredStrategy
+
+            self._strategy = KerasMirroredStrategy()
         if self._strategy is None:
             import tensorflow as tf
 

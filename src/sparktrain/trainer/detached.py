@@ -202,7 +202,7 @@ def call_detached(
         if is_served and node.name != "chief:0" and node.role != EVALUATOR:
             from sparktrain.trainer.parameter_server import serve
 
-            serve(node, cluster, link)
+            serve(node, cluster, link, job["num_gpus"], job["gpu_limit_mb"])
             return None
         context = Context(
             node=node,
@@ -215,6 +215,7 @@ def call_detached(
             feed=Feed((), data["files"]),
             stream=stream,
             stores=link.find_stores(job["store_token"]),
+            num_mirrors=job["num_mirrors"],
         )
         context.prepare()
         if is_served and node.rank is not None:

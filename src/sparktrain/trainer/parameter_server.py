@@ -8,12 +8,19 @@ from typing import Any
 import tensorflow as tf
 
 from sparktrain.spec import NodeSpec
+from sparktrain.trainer.gpus import make_server_config
 from sparktrain.trainer.link import AgentLink
 
 
-def serve(node: NodeSpec, cluster: Mapping[str, list[str]], link: AgentLink) -> None:
+def serve(
+    node: NodeSpec,
+    cluster: Mapping[str, list[str]],
+    link: AgentLink,
+    num_gpus: int = 0,
+    limit_mb: int = 0,
+) -> None:
     """Holds variables, or computes for the chief, until the run is over."""
-    config = tf.compat.v1.ConfigProto()
+    config = make_server_config(num_gpus, limit_mb)
     if node.role == "ps":
         config.device_count["GPU"] = 0
     _server = tf.distribute.Server(

@@ -105,6 +105,18 @@ class KerasMultiWorkerStrategy(tf.distribute.MultiWorkerMirroredStrategy):  # ty
         return all(shape is not None and shape.rank == 0 for shape in shapes)
 
 
+class KerasMirroredStrategy(tf.distribute.MirroredStrategy):  # type: ignore[misc]
+    """All GPUs of a worker that trains alone, for Keras 3, tf_keras and custom loops."""
+
+    def reduce(self, reduce_op: Any, value: Any, axis: Any = None) -> Any:
+        if axis is None and tf.nest.is_nested(value):
+            # As above: any local value will do to build from, where a mean of labels has none.
+            return tf.nest.map_structure(
+                lambda leaf: self.experimental_local_results(leaf)[0], value
+            )
+        return super().reduce(reduce_op, value, axis=axis)
+
+
 #: What batch normalization calls its statistics. Other variables without a rule of their own
 #: are left alone: some optimizers change theirs on one worker only, where averaging would hang.
 _STATISTICS = ("moving_mean", "moving_variance")

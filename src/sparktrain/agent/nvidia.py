@@ -1,0 +1,120 @@
+"""The GPUs of this host, as nvidia-smi lists them."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+TIMEOUT_S = 30.0
+#: By named fields: the name of a GPU has any number of words, and is asked for last.
+_FIELDS = "index,uuid,memory.total,memory.used,name"
+_FORMAT = "--format=csv,noheader,nounits"
+#: A part of a GPU: only this list has them, below the GPU that they are of.
+_LISTED = re.compile(r"^(\s*)(GPU|MIG) .*\(UUID: ([^\s)]+)\)\s*$")
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """One device that a process can be given: a GPU, or a part of one (MIG).
+
+    Attributes:
+        index: Its number, in the order of the bus; that of the whole GPU for a part.
+        total_mb: Its memory; 0 if that is not known.
+        parent: The GPU that it is a part of; empty for a whole one.
+    """
+
+    index: str
+    uuid: str
+    name: str = ""
+    total_mb: int = 0
+    used_mb: int = 0
+    is_busy: bool = False
+    parent: str = ""
+
+    def answers_to(self, token: str) -> bool:
+        """Whether an entry of CUDA_VISIBLE_DEVICES means this one; the start of an id will do."""
+        if token.isdecimal():
+            return token == self.index and not self.parent
+        return self.uuid.startswith(token)
+
+
+def parse_gpus(table: str, listing: str, busy: str) -> tuple[Gpu, ...]:
+    """The devices of a host.
+
+    Args:
+        table: Of --query-gpu.
+        listing: Of --list-gpus, for the parts of GPUs.
+        busy: Of --query-compute-apps: the GPUs that processes compute on.
+    """
+    used = {line.strip() for line in busy.splitlines() if line.strip()}
+    parts = _parse_parts(listing)
+    found: list[Gpu] = []
+    for line in table.splitlines():
+        fields = [field.strip() for field in line.split(",", 4)]
+        if len(fields) != 5 or not fields[0].isdecimal():
+            continue
+        index, uuid, total, in_use, name = fields
+        if uuid in parts:
+            # Which part a process is on is not told; claims keep nodes of ours apart.
+            found += [Gpu(index, part, name, parent=uuid) for part in parts[uuid]]
+            continue
+        total_mb, used_mb = _to_mb(total), _to_mb(in_use)
+        # Processes of other containers are not listed, but their memory is counted.
+        is_busy = uuid in used or used_mb * 2 > total_mb > 0
+        found.append(Gpu(index, uuid, name, total_mb, used_mb, is_busy))
+    return tuple(found)
+
+
+def _parse_parts(listing: str) -> dict[str, list[str]]:
+    """The parts of each GPU that has some, by the GPU's id."""
+    parts: dict[str, list[str]] = {}
+    current = ""
+    for line in listing.splitlines():
+        if not (found := _LISTED.match(line)):
+            continue
+        if found[2] == "GPU":
+            current = found[3]
+        elif current:
+            parts.setdefault(current, []).append(found[3])
+    return parts
+
+
+def _to_mb(text: str) -> int:
+    return int(text) if text.isdecimal() else 0  # "[N/A]" where memory is shared with the host
+
+
+def find_gpus() -> tuple[Gpu, ...]:
+    """Asks nvidia-smi; nothing where there is none."""
+    table = _ask(f"--query-gpu={_FIELDS}", _FORMAT)
+    if not table:
+        return ()
+    return parse_gpus(table, _ask("--list-gpus"), _ask("--query-compute-apps=gpu_uuid", _FORMAT))
+
+
+def choose_visible(gpus: Sequence[Gpu], visible: Sequence[str] | None) -> list[tuple[str, Gpu]]:
+    """The devices that may be used, by what to call them; in the order of the choice."""
+    if visible is None:
+        return [(gpu.uuid, gpu) for gpu in gpus]
+    found: list[tuple[str, Gpu]] = []
+    for token in visible:
+        known = next((gpu for gpu in gpus if gpu.answers_to(token)), None)
+        if known is None:
+            break  # for CUDA, the list ends with what is not there
+        found.append((token, known))
+    return found
+
+
+def _ask(*options: str) -> str:
+    try:
+        answer = subprocess.run(
+            ["nvidia-smi", *options],
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT_S,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return answer.stdout

@@ -1,0 +1,168 @@
+"""How the nodes of a run get GPUs: from Spark's resources, else from their hosts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from sparktrain.driver import spark_facts
+from sparktrain.driver.gpu_survey import HostGpus, ask_hosts
+from sparktrain.errors import ConfigError, DeviceError
+from sparktrain.settings import Settings
+from sparktrain.spec import DeviceWish, NodeSpec
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_LESS = "Lower num_workers or gpus_per_worker, share devices with gpu_memory_fraction, or give"
+
+
+@dataclass(frozen=True)
+class GpuFacts:
+    """What the session says of GPUs: 0 where it does not speak of them."""
+
+    per_executor: int = 0
+    per_task: float = 0.0
+
+
+@dataclass(frozen=True)
+class GpuPlan:
+    """How the stage asks for GPUs.
+
+    Attributes:
+        amount: GPUs of a task; 0 if Spark gives out none.
+        profile: Of the stage; None for the session's own.
+    """
+
+    wish: DeviceWish
+    amount: float = 0.0
+    profile: Any = None
+
+    @property
+    def is_fixed(self) -> bool:
+        """Whether tasks bring exactly what a node gets."""
+        return self.amount > 0 and (self.profile is not None or self.wish.per_worker is not None)
+
+
+def make_wish(settings: Settings) -> DeviceWish:
+    """Refuses wishes that contradict each other."""
+    count = settings.gpus_per_worker
+    wish = DeviceWish(
+        resource=settings.gpu_resource,
+        per_worker=int(count) if count.isdecimal() else None,
+        per_evaluator=settings.gpus_per_evaluator,
+        memory_fraction=settings.gpu_memory_fraction,
+        memory_mb=settings.gpu_memory_mb,
+    )
+    if wish.memory_fraction and wish.memory_mb:
+        raise ConfigError(
+            problem=f"run() got gpu_memory_fraction={wish.memory_fraction:g} and"
+            f" gpu_memory_mb={wish.memory_mb}.",
+            advice="Give one of them.",
+        )
+    if wish.is_shared and max(wish.per_worker or 0, wish.per_evaluator) > 1:
+        raise ConfigError(
+            problem=f"run() got gpus_per_worker={count}, gpus_per_evaluator="
+            f"{wish.per_evaluator} and a part of the memory of each.",
+            advice="A node shares one device. Give 1, or leave gpu_memory_fraction and"
+            " gpu_memory_mb out.",
+        )
+    return wish
+
+
+def find_amount(wish: DeviceWish, facts: GpuFacts) -> float:
+    """How many GPUs a task of the nodes' stage must have; 0 if it needs none of Spark's.
+
+    Tasks of other jobs may share a device (spark.task.resource.gpu.amount=0.25); nodes have
+    theirs alone, unless sharing was asked for.
+    """
+    if not facts.per_executor or (wish.per_worker == 0 and not wish.per_evaluator):
+        return facts.per_task
+    if wish.is_shared:
+        # How many megabytes a device has is not known here: the session's own amount counts.
+        return wish.memory_fraction or facts.per_task or 1.0
+    if wish.per_worker is None:
+        return max(facts.per_task, 1.0, float(wish.per_evaluator))
+    return float(max(wish.per_worker, wish.per_evaluator))
+
+
+def find_facts(spark: SparkSession, resource: str) -> GpuFacts:
+    def read(who: str) -> float:
+        return float(spark_facts.get_conf(spark, f"spark.{who}.resource.{resource}.amount") or 0)
+
+    return GpuFacts(int(read("executor")), read("task"))
+
+
+def plan_gpus(spark: SparkSession, settings: Settings, nodes: Sequence[NodeSpec]) -> GpuPlan:
+    """Decides where GPUs come from; refuses what no executor can give."""
+    wish = make_wish(settings)
+    facts = find_facts(spark, wish.resource)
+    amount = find_amount(wish, facts)
+    if not facts.per_executor:
+        return GpuPlan(wish)
+    if amount > facts.per_executor:
+        raise DeviceError(
+            problem=f"Each node that trains shall have {amount:g} GPUs, and an executor has"
+            f" spark.executor.resource.{wish.resource}.amount={facts.per_executor}.",
+            needed=int(amount),
+            found=facts.per_executor,
+            advice="Lower gpus_per_worker, or give the executors more GPUs.",
+        )
+    is_own = amount == facts.per_task
+    return GpuPlan(wish, amount, None if is_own else make_profile(spark, wish.resource, amount))
+
+
+def make_profile(spark: SparkSession, resource: str, amount: float) -> Any:
+    """A profile of tasks for the executors that are there: each has its GPUs for itself."""
+    from pyspark.resource import ResourceProfileBuilder, TaskResourceRequests
+
+    requests = TaskResourceRequests().cpus(spark_facts.get_task_cpus(spark))
+    requests.resource(resource, int(amount) if amount >= 1 else amount)
+    return ResourceProfileBuilder().require(requests).build
+
+
+def check_gpus(
+    spark: SparkSession, plan: GpuPlan, num_tasks: int, num_workers: int, wait_s: float
+) -> None:
+    """Refuses to start where executors do not have as many GPUs as the nodes shall have.
+
+    Args:
+        num_tasks: Tasks that must run at the same time.
+    """
+    if plan.amount:
+        slots, _ = spark_facts.wait_for_slots(spark, num_tasks, wait_s, plan.profile)
+        if slots is not None and slots < num_tasks:
+            raise DeviceError(
+                problem=f"{num_tasks} tasks with {plan.amount:g} GPUs each shall run at the same"
+                f" time, and the executors have room for {slots}.",
+                needed=_count(plan.amount, num_tasks),
+                found=_count(plan.amount, slots),
+                advice=f"{_LESS} the session more executors.",
+            )
+    elif plan.wish.per_worker:
+        slots = spark_facts.count_slots(spark)
+        hosts = ask_hosts(spark, slots or num_tasks)
+        found = count_room(hosts, plan.wish)
+        if found < num_workers:
+            listed = ", ".join(f"{one.host} has {one.free} of {one.total} free" for one in hosts)
+            raise DeviceError(
+                problem=f"{num_workers} workers with gpus_per_worker={plan.wish.per_worker} do"
+                f" not fit: {listed}.",
+                needed=num_workers * plan.wish.per_worker,
+                found=sum(one.free for one in hosts),
+                advice=f"{_LESS} the session executors on more hosts with GPUs.",
+            )
+
+
+def _count(amount: float, num_tasks: int) -> int:
+    """Devices of so many tasks."""
+    return int(amount * num_tasks) if amount >= 1 else -int(-amount * num_tasks // 1)
+
+
+def count_room(hosts: Sequence[HostGpus], wish: DeviceWish) -> int:
+    """For how many workers the hosts' own devices are enough."""
+    if wish.is_shared:
+        share = wish.memory_fraction or 0.05
+        return sum(int(one.total / share + 1e-9) for one in hosts)
+    return sum(one.free // (wish.per_worker or 1) for one in hosts)

@@ -1,0 +1,80 @@
+"""Nodes see the GPUs that Spark gave to the tasks that started them, or free ones, alone."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+SCRIPT = Path(__file__).with_name("gpu_session.py")
+
+
+def run(kind: str, folder: Path) -> dict[str, Any]:
+    done = subprocess.run(
+        [sys.executable, str(SCRIPT), kind, str(folder)],
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=400,
+    )
+    assert done.returncode == 0, done.stdout[-4000:]
+    answer: dict[str, Any] = json.loads((folder / "answer.json").read_text())
+    return answer
+
+
+def split(seen: dict[str, str], *names: str) -> list[str]:
+    """All devices of some nodes, sorted; those that two nodes have are there twice."""
+    return sorted(one for name in names for one in seen[name].split(","))
+
+
+def test_gpus_of_spark(tmp_path: Path) -> None:
+    answer = run("embedded", tmp_path)
+    # Other tasks share a GPU; nodes do not.
+    auto = answer["auto"]
+    assert set(auto) == {"chief-0", "worker-0"} and len(set(auto.values())) == 2
+    assert split(answer["two"], "chief-0", "worker-0") == ["4", "5", "6", "7"]
+    assert set(answer["none"].values()) == {"-1"}
+    assert set(answer["shared"].values()) == {"4"}  # both on one device
+    assert answer["evaluator"].pop("evaluator-0") == "-1"
+    assert len(split(answer["evaluator"], "chief-0")) == 2
+    kind, text, was_begun = answer["too many"]
+    assert (kind, was_begun) == ("DeviceError", False)
+    assert "2 tasks with 3 GPUs each" in text and "6 are needed, 3 are there" in text
+    assert "amount=4. 5 are needed, 4 are there" in answer["beyond"][1]
+    cluster = answer["cluster"]
+    assert split(cluster, "chief-0", "worker-0") == ["4", "5", "6", "7"]
+    assert cluster["ps-0"] == cluster["evaluator-0"] == "-1"
+    assert answer["wished"] == {"chief-0": "9", "worker-0": "9", "ps-0": "-1"}
+    assert answer["mirrors"] == 3
+    assert len(answer["doctor"]) == 2
+    assert "Spark gives its task 4; a worker here gets 4" in answer["doctor"][0]
+
+
+@pytest.mark.slow
+def test_gpus_of_a_standalone_cluster(tmp_path: Path) -> None:
+    answer = run("standalone", tmp_path)
+    for name in ("run", "cluster"):
+        found = answer[name]
+        shares = sorted(split(found, node) for node in ("chief-0", "worker-0"))
+        assert shares == [["0", "1"], ["2", "3"]], name
+    assert answer["cluster"]["ps-0"] == "-1"
+    assert sorted(answer["four"].values()) == ["0", "1", "2", "3"]
+    assert "6 are needed, 4 are there" in answer["too many"][1]
+
+
+@pytest.mark.slow
+def test_gpus_that_spark_does_not_know(tmp_path: Path) -> None:
+    answer = run("nvidia", tmp_path)
+    free = sorted(answer["ids"][1:])
+    for name in ("auto", "one", "cluster"):
+        assert split(answer[name], "chief-0", "worker-0") == free, name
+    assert answer["cluster"]["ps-0"] == "-1"
+    kind, text, was_begun = answer["too many"]
+    assert (kind, was_begun) == ("DeviceError", False)
+    assert "has 2 of 3 free" in text and "4 are needed, 2 are there" in text
+    assert len(answer["doctor"]) == 2 and "the host has 3, 2 of them free" in answer["doctor"][0]
