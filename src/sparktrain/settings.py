@@ -20,8 +20,9 @@ from sparktrain.errors import ConfigError
 _CHOICES = {
     "progress": ("auto", "live", "plain", "off"),
     "distribution": ("auto", "none"),
+    "tensorboard_at": ("driver", "chief"),
 }
-_LIMITS = {"control_port": 65535}
+_LIMITS = {"control_port": 65535, "tensorboard_port": 65535}
 #: Further names of settings in Spark's configuration.
 _ALIASES = {"driver_timeout_s": "spark.sparktrain.driverTimeout"}
 _BOOLEANS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
@@ -89,6 +90,29 @@ class Settings:
     )
     max_result_bytes: int = _row(
         64 * 1024 * 1024, "The largest pickled return value that is sent back to the driver."
+    )
+    events: str = _row(
+        "",
+        "What `ctx.callbacks()` writes for TensorBoard beside scalars: some of `graph`,"
+        " `histograms` and `profile`, with commas.",
+    )
+    events_dir: str = _row(
+        "",
+        "Any path of fsspec: events are copied there after each epoch, into a folder with the"
+        " run's id, and TensorBoard reads them there.",
+    )
+    tensorboard_at: str = _row(
+        "driver", "Where `tensorboard=True` starts it: `driver`, or `chief` for the chief's host."
+    )
+    tensorboard_host: str = _row(
+        "127.0.0.1",
+        "The address TensorBoard listens on; `0.0.0.0` for every one. It asks for no password.",
+    )
+    tensorboard_port: int = _row(0, "The port of TensorBoard; 0 takes any free one.")
+    tensorboard_keep: bool = _row(
+        False,
+        "Keep TensorBoard when the run is over, until `tensorboard.json` is removed from the run"
+        " directory (`sparktrain tensorboard --end RUN_DIR`).",
     )
 
 

@@ -32,6 +32,7 @@ from sparktrain.agent.process import (
     make_environment,
 )
 from sparktrain.agent.reminder import Reminder
+from sparktrain.agent.tensorboard import make_chief_board
 from sparktrain.spec import PS, RUN_FILE, NodeSpec, RunSpec
 from sparktrain.wire.client import ControlClient
 from sparktrain.wire.cluster_messages import (
@@ -51,6 +52,7 @@ from sparktrain.wire.credentials import Credentials
 from sparktrain.wire.flight import Door
 from sparktrain.wire.message import Message
 from sparktrain.wire.messages import (
+    Board,
     Bye,
     End,
     Failed,
@@ -190,6 +192,9 @@ class Keeper:
             job = make_job(self._run, self._node, len(data), door=secret)
             trainer.send(job, self._run.function + data)
             on_started()
+            is_first = self._node.rank == 0
+            board = make_chief_board(self._run.board, is_first, self._spec.host, self._tell_board)
+            stack.enter_context(board)
             threading.Thread(target=self._watch_driver, daemon=True).start()
             if self._ended is not None:  # before there was a trainer to end
                 trainer.end(*self._ended)
@@ -238,6 +243,9 @@ class Keeper:
             self._tell(Joined(host=self._spec.host, pid=self._trainer.pid))
         elif kind != "feed":
             self._tell(from_dict(values))
+
+    def _tell_board(self, url: str, problem: str) -> None:
+        self._tell(Board(url, problem))
 
     def _tell(self, message: Message) -> None:
         with self._telling:

@@ -27,6 +27,7 @@ from sparktrain.agent.process import (
     find_python_path,
     make_environment,
 )
+from sparktrain.agent.tensorboard import make_chief_board
 from sparktrain.agent.unread import leave_unread
 from sparktrain.data.spill_folders import find_roots
 from sparktrain.data.trays import Trays
@@ -34,6 +35,7 @@ from sparktrain.spec import RUN_FILE, Failure, NodeSpec, RunSpec, make_cluster
 from sparktrain.wire.client import ControlClient
 from sparktrain.wire.message import Message
 from sparktrain.wire.messages import (
+    Board,
     Bye,
     End,
     Failed,
@@ -161,6 +163,7 @@ class Agent:
                 inherited=[self._trays.descriptor] if self._trays is not None else [],
             ) as trainer,
             self._make_feeder(trainer) as feeder,
+            make_chief_board(spec.board, self._node.rank == 0, self._host, self._tell_board),
         ):
             self._trainer, self._feeder = trainer, feeder
             if self._ended is not None:  # before there was a trainer to end
@@ -202,6 +205,9 @@ class Agent:
             "feed": self._feed,
         }
         return summary, value if is_first else b""
+
+    def _tell_board(self, url: str, problem: str) -> None:
+        self._link.send(Board(url, problem))
 
     def _make_trays(self) -> AbstractContextManager[Trays | None]:
         # Memory without a name is Linux' own; elsewhere all blocks are read from the spill.

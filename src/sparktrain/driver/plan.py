@@ -19,6 +19,7 @@ import cloudpickle
 from sparktrain.driver import spark_facts
 from sparktrain.driver.tables import StagePlan, plan_stage
 from sparktrain.errors import ConfigError, FunctionError, ResourceError
+from sparktrain.events import CHIEF_HOST, BoardSpec, EventSpec
 from sparktrain.settings import Settings, resolve
 from sparktrain.spec import CHIEF, NodeSpec, RunSpec, make_nodes
 from sparktrain.version import __version__
@@ -46,6 +47,9 @@ class Plan:
     settings: Settings
     #: What the nodes are fed.
     stage: StagePlan = field(default_factory=StagePlan)
+    #: What is written for TensorBoard, and one that was asked for: see driver/boards.py.
+    events: EventSpec = field(default_factory=EventSpec)
+    board: BoardSpec | None = None
 
     @property
     def workers(self) -> tuple[NodeSpec, ...]:
@@ -72,6 +76,8 @@ class Plan:
             spill_dir=self.settings.spill_dir,
             may_restart=attempt < self.max_restarts,
             restart_on_error=self.settings.restart_on_error,
+            events=self.events,
+            board=self.board if self.board and self.board.at == CHIEF_HOST else None,
         )
 
 

@@ -81,6 +81,7 @@ def _call(
         link=link,
         distributed=job["needs_strategy"] and node.rank is not None,
         feed=Feed(data["fed"], data["files"], trays, link.send),
+        events=job.get("events"),
     )
     link.watch(context.feed.handle)
     context.prepare()

@@ -214,6 +214,7 @@ def call_detached(
             distributed=is_together,
             feed=Feed((), data["files"]),
             stream=stream,
+            events=job.get("events"),
         )
         context.prepare()
         if is_served and node.rank is not None:
@@ -234,6 +235,7 @@ def call_detached(
             # Before the doors close: tasks must not take it for an early stop.
             stream.inbox.fail()
             raise
+        context.close()
         # Whoever still comes is told that nothing is wanted, as long as this process is there.
         stream.close("the function has ended")
         link.call_at_exit(stack.pop_all().close)
