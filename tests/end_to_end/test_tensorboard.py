@@ -16,6 +16,7 @@ import psutil
 import pytest
 
 import sparktrain as st
+from board_cases import fail, train
 from sparktrain.cli.board import end_board
 from sparktrain.events import BOARD_FILE
 
@@ -66,27 +67,12 @@ def make_data(spark: Any) -> Any:
     return spark.range(400).selectExpr(x, "cast(id % 7 + id % 5 as float) as y")
 
 
-def train(ctx: Any) -> None:
-    """Trains, then waits until the driver has seen what it wants to see."""
-    import time
-    from pathlib import Path
-
-    import keras
-
-    with ctx.strategy.scope():
-        model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
-        model.compile("sgd", "mse")
-    rows = ctx.dataset("train", batch_size=50, features="x", label="y")
-    model.fit(rows, epochs=2, verbose=0, callbacks=ctx.callbacks())
-    deadline = time.monotonic() + 90
-    while ctx.args and not Path(ctx.args).exists() and time.monotonic() < deadline:
-        time.sleep(0.1)
-
-
 def look_while_running(run_dir: Path, wanted: set[str], found: dict[str, Any]) -> None:
     """What a run's board answers, until it has the wanted runs of events."""
 
     def look() -> bool:
+        if "over" in found:
+            return True
         url = json.loads((run_dir / BOARD_FILE).read_text())["url"]
         tags = ask(f"{url}data/plugin/scalars/tags")
         found.update(url=url, tags=tags)
@@ -108,7 +94,8 @@ def look_while_running(run_dir: Path, wanted: set[str], found: dict[str, Any]) -
 def test_the_board_of_a_run_has_its_scalars_while_it_runs(
     spark: Any, tmp_path: Path, at: str, is_copied: bool, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    run_dir, found = tmp_path / "run", {}
+    run_dir = tmp_path / "run"
+    found: dict[str, Any] = {}
     wanted = {"train", "feed/chief-0", "feed/worker-0"}
     looking = threading.Thread(target=look_while_running, args=(run_dir, wanted, found))
     looking.start()
@@ -127,6 +114,7 @@ def test_the_board_of_a_run_has_its_scalars_while_it_runs(
             progress="plain",
         )
     finally:
+        found["over"] = True
         looking.join()
     assert wanted <= set(found["tags"]), found
     losses = [value for _, _, value in found["epoch_loss"]]
@@ -150,10 +138,6 @@ def test_the_board_of_a_run_has_its_scalars_while_it_runs(
     else:
         assert result.tensorboard_command == f"tensorboard --logdir {run_dir}/tensorboard"
     assert len(list(Path(folder).rglob("events*"))) >= 3
-
-
-def fail(ctx: Any) -> None:
-    raise ValueError("on purpose")
 
 
 @pytest.mark.slow
