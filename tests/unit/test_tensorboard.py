@@ -164,14 +164,17 @@ def test_the_command_quotes_paths_and_knows_stores() -> None:
 def test_figures_of_an_epoch_are_of_that_epoch() -> None:
     before = {"rows": 100, "bytes": 1000, "train_s": 5.0, "wait_s": 1.0}
     now = {"rows": 300, "bytes": 2_001_000, "train_s": 9.0, "wait_s": 2.0}
-    assert describe_epoch(before, now, 3) == {
+    assert describe_epoch(before, now, 0, 3) == {
         "rows": 200.0,
         "rows_per_s": 50.0,
         "mb_per_s": 0.5,
         "wait_share": 0.25,
         "queue": 3.0,
     }
-    assert describe_epoch(now, now, 3) == {}
+    # What was read, but not trained on, is left out.
+    trained = describe_epoch(before, now, 100, 3)
+    assert (trained["rows"], trained["rows_per_s"], trained["mb_per_s"]) == (100, 25, 0.25)
+    assert describe_epoch(now, now, 0, 3) == {}
 
 
 class Node:

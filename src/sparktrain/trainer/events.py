@@ -60,12 +60,14 @@ def make_feed_events(keras: Any, context: Context, folder: Path) -> Any:
         def __init__(self) -> None:
             super().__init__()
             self._before = context.meter.to_dict()
+            self._rows_before = context.rows_done
             self._writer: Any = None
 
         def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
             now = context.meter.to_dict()
-            figures = describe_epoch(self._before, now, context.feed.depth)
-            self._before = now
+            trained = context.rows_done - self._rows_before
+            figures = describe_epoch(self._before, now, trained, context.feed.depth)
+            self._before, self._rows_before = now, context.rows_done
             if not figures:
                 return
             import tensorflow as tf
@@ -87,13 +89,22 @@ def make_feed_events(keras: Any, context: Context, folder: Path) -> Any:
     return FeedEvents()
 
 
-def describe_epoch(before: dict[str, Any], now: dict[str, Any], queue: int) -> dict[str, float]:
-    """The figures of an epoch, from what was measured before it and behind it."""
-    rows, size, seconds, wait_s = (
+def describe_epoch(
+    before: dict[str, Any], now: dict[str, Any], trained: int, queue: int
+) -> dict[str, float]:
+    """The figures of an epoch, from what was measured before it and behind it.
+
+    Args:
+        trained: Rows that steps had; 0 if unknown. More may have been read: Keras takes some
+            before the first step to build the model, and datasets read ahead.
+    """
+    read, size, seconds, wait_s = (
         now[name] - before[name] for name in ("rows", "bytes", "train_s", "wait_s")
     )
-    if rows <= 0 or seconds <= 0:
+    if read <= 0 or seconds <= 0:
         return {}
+    rows = trained or read
+    size *= rows / read
     return {
         "rows": float(rows),
         "rows_per_s": rows / seconds,
