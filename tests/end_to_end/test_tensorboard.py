@@ -151,7 +151,6 @@ def test_a_run_that_fails_leaves_no_board(spark: Any, tmp_path: Path, at: str) -
             run_dir=tmp_path / "run",
             tensorboard=True,
             tensorboard_at=at,
-            tensorboard_keep=True,
             progress=False,
         )
 
