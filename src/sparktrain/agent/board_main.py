@@ -1,6 +1,6 @@
 """`python board_main.py OPTIONS...`: TensorBoard without TensorFlow.
 
-It starts in a fraction of the time, and opens folders with fsspec, which knows more stores than
+The driver loads no TensorFlow, and folders are opened with fsspec, which knows more stores than
 TensorFlow does. Needs TensorBoard only.
 """
 
