@@ -93,10 +93,10 @@ class TFCluster:
 
     def _find_board(self) -> tuple[int, int]:
         """The process id and the port of TensorBoard; zeros if there is none."""
-        board = self.cluster._group.tensorboard
+        board = self.cluster._group.board.here
         if board is None or board.url is None:
             return 0, 0
-        return int(board._process.pid), int(urlsplit(board.url).port or 0)
+        return int(board.pid), int(urlsplit(board.url).port or 0)
 
     def train(
         self,

@@ -179,8 +179,14 @@ class Cluster:
     @property
     def tensorboard_url(self) -> str | None:
         """Where TensorBoard is; None if it was not asked for."""
-        board = self._group.tensorboard
-        return board.url if board is not None else None
+        return self._group.board.find(self.snapshot())[0] or None
+
+    @property
+    def tensorboard_command(self) -> str:
+        """What shows the events later, in a terminal."""
+        from sparktrain.driver.boards import find_command
+
+        return find_command(self._group.plan)
 
     def wait(self, timeout_s: float | None = None) -> None:
         """Waits until every function has returned by itself; raises the first cause if one fails.
@@ -291,8 +297,8 @@ def cluster(
         run_dir: Where everything of this cluster is written. Defaults to a new folder.
         env: Environment variables for the nodes, set before TensorFlow is loaded.
         ps_on_driver: Whether parameter servers, if they are small, run beside the driver.
-        tensorboard: Whether TensorBoard runs beside the driver as long as the cluster does; the
-            path of what it shows, if that is not ctx.log_dir. Defaults to False.
+        tensorboard: Whether TensorBoard runs as long as the cluster does; the path of what it
+            shows, if that is not ctx.log_dir. Defaults to False. See docs/tensorboard.md.
         chief: What the first worker is called; None if it is a worker like the others, as
             programs of TensorFlow 1 may have it, with distribution="none". Defaults to "chief".
         **settings: See docs/settings.md.
@@ -301,6 +307,7 @@ def cluster(
         ConfigError: Something asked for cannot be; nothing was started.
         LaunchError: The nodes did not come up.
     """
+    from sparktrain.driver.boards import add_board
     from sparktrain.driver.group import Group
     from sparktrain.driver.plan import check_numbers, make_cluster_plan
     from sparktrain.training import find_session
@@ -323,7 +330,7 @@ def cluster(
     own = tuple(node for node in plan.nodes if ps_on_driver and node.role == PS)
     num_tasks = min(num_tasks, len(plan.nodes) - len(own))
     is_served = num_ps > 0 and plan.settings.distribution == "auto"
-    shown = str(plan.run_dir / "tensorboard") if tensorboard is True else tensorboard or None
-    group = Group(session, plan, num_tasks, is_served, own, shown)
+    plan = add_board(plan, tensorboard, "cluster")
+    group = Group(session, plan, num_tasks, is_served, own)
     group.start()
     return Cluster(group)

@@ -20,8 +20,13 @@ from sparktrain.errors import ConfigError
 _CHOICES = {
     "progress": ("auto", "live", "plain", "off"),
     "distribution": ("auto", "none", "periodic"),
+    "tensorboard_at": ("driver", "chief"),
 }
-_LIMITS: dict[str, float] = {"control_port": 65535, "gpu_memory_fraction": 1}
+_LIMITS: dict[str, float] = {
+    "control_port": 65535,
+    "gpu_memory_fraction": 1,
+    "tensorboard_port": 65535,
+}
 #: Settings that are a whole number, or this.
 _AUTO = "auto"
 _AUTO_NUMBERS = ("gpus_per_worker",)
@@ -107,6 +112,29 @@ class Settings:
     )
     max_result_bytes: int = _row(
         64 * 1024 * 1024, "The largest pickled return value that is sent back to the driver."
+    )
+    events: str = _row(
+        "",
+        "What `ctx.callbacks()` writes for TensorBoard beside scalars: some of `graph`,"
+        " `histograms` and `profile`, with commas.",
+    )
+    events_dir: str = _row(
+        "",
+        "Any path of fsspec: events are copied there after each epoch, into a folder with the"
+        " run's id, and TensorBoard reads them there.",
+    )
+    tensorboard_at: str = _row(
+        "driver", "Where `tensorboard=True` starts it: `driver`, or `chief` for the chief's host."
+    )
+    tensorboard_host: str = _row(
+        "127.0.0.1",
+        "The address TensorBoard listens on; `0.0.0.0` for every one. It asks for no password.",
+    )
+    tensorboard_port: int = _row(0, "The port of TensorBoard; 0 takes any free one.")
+    tensorboard_keep: bool = _row(
+        False,
+        "Keep TensorBoard when the run is over, until `tensorboard.json` is removed from the run"
+        " directory (`sparktrain tensorboard --end RUN_DIR`).",
     )
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from sparktrain.data.tables import FileTableSpec, TableSpec
+    from sparktrain.events import BoardSpec, EventSpec
 
 CHIEF, WORKER, EVALUATOR, PS = "chief", "worker", "evaluator", "ps"
 #: What the driver writes into the run directory first; who sees it sees the directory.
@@ -148,6 +149,9 @@ class RunSpec:
     #: without a word of the driver.
     feed_token: str = field(default="", repr=False)
     driver_timeout_s: float = 0.0
+    #: What is written for TensorBoard, and one to start beside the chief.
+    events: EventSpec | None = None
+    board: BoardSpec | None = None
 
     @property
     def num_ps(self) -> int:

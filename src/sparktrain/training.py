@@ -26,6 +26,8 @@ class Result:
             how its input was.
         run_dir: Logs, spec, checkpoints, TensorBoard events.
         num_restarts: How often the group was started again.
+        tensorboard_command: What shows the run's events later, in a terminal.
+        tensorboard_url: Where a TensorBoard is that was kept; None if there is none.
     """
 
     value: Any
@@ -34,6 +36,8 @@ class Result:
     nodes: tuple[NodeResult, ...]
     run_dir: str
     num_restarts: int = 0
+    tensorboard_command: str = ""
+    tensorboard_url: str | None = None
 
 
 def run(
@@ -49,6 +53,7 @@ def run(
     max_restarts: int = 0,
     timeout_s: float | None = None,
     env: Mapping[str, str] | None = None,
+    tensorboard: bool | str = False,
     **settings: Any,
 ) -> Result:
     """Runs a function on several Spark executors at once, as one training.
@@ -82,6 +87,8 @@ def run(
         timeout_s: After this many seconds the run ends with RunTimeoutError. Defaults to None.
         env: Environment variables for the nodes, set before TensorFlow is loaded. Defaults to
             None.
+        tensorboard: Whether TensorBoard runs as long as the run does; the path of what it shows,
+            if that is not the run's own events. Defaults to False. See docs/tensorboard.md.
         **settings: See docs/settings.md; for example progress=False.
 
     Raises:
@@ -90,6 +97,7 @@ def run(
         TrainingError: A node failed; the first cause, with the node's traceback and last lines.
     """
     # Here, not above: importing sparktrain must not load pyspark.
+    from sparktrain.driver.boards import add_board, find_command
     from sparktrain.driver.launch import launch
     from sparktrain.driver.plan import check_num_ps, check_numbers, make_plan
 
@@ -110,6 +118,7 @@ def run(
         env=env,
         settings=settings,
     )
+    plan = add_board(plan, tensorboard, "run")
     outcome = launch(session, plan)
     return Result(
         value=outcome.value,
@@ -118,6 +127,8 @@ def run(
         nodes=outcome.nodes,
         run_dir=str(Path(plan.run_dir)),
         num_restarts=outcome.num_restarts,
+        tensorboard_command=find_command(plan),
+        tensorboard_url=outcome.board_url,
     )
 
 

@@ -35,6 +35,7 @@ from sparktrain.wire.cluster_messages import (
 from sparktrain.wire.message import Message
 from sparktrain.wire.messages import (
     PROTOCOL,
+    Board,
     Bye,
     End,
     Failed,
@@ -64,6 +65,7 @@ SAMPLES: list[Message] = [
     Fed(rows={"train": 3}),
     Returned(),
     Bye(),
+    Board(url="http://127.0.0.1:6006/"),
     Stop(),
     Leave(),
     End(reason="another node failed", may_restart=True),
@@ -201,6 +203,7 @@ WRONG: dict[str, list[tuple[str, Any]]] = {
     "saved": [("feed", 1)],
     "announce": [("table", 1), ("columns", {}), ("columns", ["x"])],
     "forget": [("feed", None)],
+    "board": [("url", None), ("problem", 3)],
     "cause": [("text", None)],
 }
 

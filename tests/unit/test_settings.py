@@ -33,6 +33,12 @@ VALUES: dict[str, tuple[tuple[Any, Any], tuple[str, Any], tuple[str, Any]]] = {
     "control_port": ((4001, 4001), ("4002", 4002), ("4003", 4003)),
     "kept_log_lines": ((1, 1), ("2", 2), ("0", 0)),
     "max_result_bytes": ((1, 1), ("2", 2), ("3", 3)),
+    "events": (("graph", "graph"), ("profile", "profile"), ("", "")),
+    "events_dir": (("/a", "/a"), ("s3://b", "s3://b"), ("/c", "/c")),
+    "tensorboard_at": (("chief", "chief"), ("driver", "driver"), ("chief", "chief")),
+    "tensorboard_host": (("::1", "::1"), ("0.0.0.0", "0.0.0.0"), ("h", "h")),
+    "tensorboard_port": ((6006, 6006), ("6007", 6007), ("0", 0)),
+    "tensorboard_keep": ((True, True), ("false", False), ("yes", True)),
 }
 NAMES = [field.name for field in dataclasses.fields(Settings)]
 

@@ -1,38 +1,117 @@
-"""TensorBoard beside the driver: where it listens, and that it goes with its driver."""
+"""TensorBoard as a process: where it listens, what it shows, and how it ends."""
 
 from __future__ import annotations
 
+import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import textwrap
+import time
 import urllib.request
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 
-from sparktrain.driver.tensorboard import TensorBoard, replace_host
+from sparktrain.agent.tensorboard import TensorBoard, replace_host
+from sparktrain.cli.board import end_board
+from sparktrain.driver.boards import check_address
+from sparktrain.errors import ConfigError, LaunchError
+from sparktrain.events import BOARD_FILE, BoardSpec, make_command, parse_kinds
+from sparktrain.trainer.events import EventCopies, describe_epoch
+
+
+def make_spec(folder: Path, **changes: Any) -> BoardSpec:
+    return BoardSpec(**{"log_dir": str(folder), "file": str(folder / BOARD_FILE), **changes})
+
+
+def find_group(board: TensorBoard) -> list[psutil.Process]:
+    """All processes of a board: they are in one group."""
+    group = board._process.pid
+    return [one for one in psutil.process_iter() if _find_group(one) == group]
+
+
+def _find_group(process: psutil.Process) -> int:
+    try:
+        return os.getpgid(process.pid)
+    except ProcessLookupError:
+        return 0
 
 
 def test_it_listens_where_it_must_and_tells_where_it_is_reached(tmp_path: Path) -> None:
-    with TensorBoard(str(tmp_path), "127.0.0.2", "localhost.example") as board:
-        assert board.url is not None and board.url.startswith("http://localhost.example:")
-        here = replace_host(board.url, "127.0.0.2")
-        with urllib.request.urlopen(here, timeout=30) as page:
+    with TensorBoard(make_spec(tmp_path, host="127.0.0.2"), "10.0.0.7") as board:
+        url = board.wait()
+        assert url.startswith("http://127.0.0.2:")
+        with urllib.request.urlopen(url, timeout=30) as page:
             assert page.status == 200
-        processes = psutil.Process(board._process.pid).children(recursive=True)
-        assert processes
+        # Nowhere else: this is what "bound only as asked" means.
+        with pytest.raises(OSError):
+            urllib.request.urlopen(replace_host(url, "127.0.0.1"), timeout=30)
+        assert json.loads((tmp_path / BOARD_FILE).read_text())["url"] == url
+        processes = find_group(board)
+        assert any("--logdir" in process.cmdline() for process in processes)
     psutil.wait_procs(processes, timeout=10)
     assert not any(process.is_running() for process in processes)
+    assert not (tmp_path / BOARD_FILE).exists()
+
+
+def test_on_all_addresses_its_url_has_the_machine_s_own(tmp_path: Path) -> None:
+    assert make_spec(tmp_path).find_told("10.0.0.7") == "127.0.0.1"
+    assert make_spec(tmp_path, host="0.0.0.0").find_told("10.0.0.7") == "10.0.0.7"
+    assert make_spec(tmp_path, host="::").find_told("fd00::1") == "fd00::1"
+
+
+def test_one_that_stays_ends_when_its_file_is_removed(tmp_path: Path) -> None:
+    with TensorBoard(make_spec(tmp_path, is_kept=True), "127.0.0.1") as board:
+        url = board.wait()
+    processes = find_group(board)
+    try:
+        assert len(processes) >= 2
+        with urllib.request.urlopen(url, timeout=30) as page:
+            assert page.status == 200
+        assert url in end_board(str(tmp_path))
+        _, alive = psutil.wait_procs(processes, timeout=10)
+        assert not alive
+    finally:
+        for process in processes:
+            if process.is_running():
+                process.kill()
+    with pytest.raises(ConfigError, match="whose TensorBoard was kept"):
+        end_board(str(tmp_path))
+
+
+def test_one_that_shall_stay_ends_with_a_run_that_fails_before_it_listens(tmp_path: Path) -> None:
+    board = TensorBoard(make_spec(tmp_path, is_kept=True), "127.0.0.1")
+    with pytest.raises(ZeroDivisionError), board:
+        raise ZeroDivisionError
+    deadline = time.monotonic() + 10
+    while find_group(board) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not find_group(board)
+
+
+def test_it_says_why_it_did_not_start(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        spec = make_spec(tmp_path, port=taken.getsockname()[1])
+        with pytest.raises(ConfigError, match="TensorBoard cannot listen on"):
+            check_address(spec)
+        with TensorBoard(spec, "127.0.0.1") as board, pytest.raises(LaunchError, match="use"):
+            board.wait()
+    with pytest.raises(ConfigError, match="TensorBoard cannot listen on"):
+        check_address(make_spec(tmp_path, host="192.0.2.1"))
 
 
 def test_it_ends_when_its_driver_is_killed(tmp_path: Path) -> None:
     program = """
-        import os, sys, time
-        from sparktrain.driver.tensorboard import TensorBoard
-        with TensorBoard(sys.argv[1], "127.0.0.1", "127.0.0.1") as board:
+        import sys, time
+        from sparktrain.agent.tensorboard import TensorBoard
+        from sparktrain.events import BoardSpec
+        with TensorBoard(BoardSpec(sys.argv[1], sys.argv[1] + "/file"), "127.0.0.1") as board:
+            board.wait()
             print(board._process.pid, flush=True)
             time.sleep(600)
     """
@@ -43,9 +122,9 @@ def test_it_ends_when_its_driver_is_killed(tmp_path: Path) -> None:
     )
     try:
         assert driver.stdout is not None
-        wrapper = psutil.Process(int(driver.stdout.readline()))
-        processes = [wrapper, *wrapper.children(recursive=True)]
-        assert any("tensorboard.main" in process.cmdline() for process in processes[1:])
+        guard = psutil.Process(int(driver.stdout.readline()))
+        processes = [guard, *guard.children(recursive=True)]
+        assert any("--logdir" in process.cmdline() for process in processes[1:])
     finally:
         os.kill(driver.pid, signal.SIGKILL)
         driver.communicate()
@@ -53,6 +132,7 @@ def test_it_ends_when_its_driver_is_killed(tmp_path: Path) -> None:
     for process in alive:
         process.kill()
     assert not alive
+    assert not (tmp_path / "file").exists()
 
 
 @pytest.mark.parametrize(
@@ -65,3 +145,66 @@ def test_it_ends_when_its_driver_is_killed(tmp_path: Path) -> None:
 )
 def test_an_url_at_another_address(url: str, host: str, expected: str) -> None:
     assert replace_host(url, host) == expected
+
+
+def test_kinds_of_events() -> None:
+    assert parse_kinds("x", "") == parse_kinds("x", None) == parse_kinds("x", "scalars") == ()
+    assert parse_kinds("x", "graph, profile,graph") == ("graph", "profile")
+    assert parse_kinds("x", ["histograms"]) == ("histograms",)
+    for wrong in ("weights", ["graph", "images"], 3, [1]):
+        with pytest.raises(ConfigError, match="Expected some of graph, histograms, profile"):
+            parse_kinds("x", wrong)
+
+
+def test_the_command_quotes_paths_and_knows_stores() -> None:
+    assert make_command("/runs/a b") == "tensorboard --logdir '/runs/a b'"
+    assert make_command("s3://bucket/x") == "sparktrain tensorboard s3://bucket/x"
+
+
+def test_figures_of_an_epoch_are_of_that_epoch() -> None:
+    before = {"rows": 100, "bytes": 1000, "train_s": 5.0, "wait_s": 1.0}
+    now = {"rows": 300, "bytes": 2_001_000, "train_s": 9.0, "wait_s": 2.0}
+    assert describe_epoch(before, now, 0, 3) == {
+        "rows": 200.0,
+        "rows_per_s": 50.0,
+        "mb_per_s": 0.5,
+        "wait_share": 0.25,
+        "queue": 3.0,
+    }
+    # What was read, but not trained on, is left out.
+    trained = describe_epoch(before, now, 100, 3)
+    assert (trained["rows"], trained["rows_per_s"], trained["mb_per_s"]) == (100, 25, 0.25)
+    assert describe_epoch(now, now, 0, 3) == {}
+
+
+class Node:
+    def __init__(self, folder: Path, role: str) -> None:
+        self.log_dir, self.role, self.index = str(folder), role, 0
+        self.is_chief = role == "chief"
+
+
+def test_each_node_copies_its_own_events(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    logs, store = tmp_path / "logs", tmp_path / "store"
+    for name in ("train/a", "feed/chief-0/b", "feed/worker-0/c"):
+        (logs / name).parent.mkdir(parents=True, exist_ok=True)
+        (logs / name).write_text(name)
+
+    def find() -> list[str]:
+        files = [path for path in store.rglob("*") if path.is_file()]
+        return sorted(path.relative_to(store).as_posix() for path in files)
+
+    worker = EventCopies(Node(logs, "worker"), f"file://{store}")  # type: ignore[arg-type]
+    worker.copy()
+    assert find() == ["feed/worker-0/c"]
+    chief = EventCopies(Node(logs, "chief"), f"file://{store}")  # type: ignore[arg-type]
+    chief.copy()
+    assert find() == ["feed/chief-0/b", "feed/worker-0/c", "train/a"]
+    (logs / "train/a").write_text("more of it")
+    chief.copy()
+    assert (store / "train/a").read_text() == "more of it"
+    broken = EventCopies(Node(logs, "chief"), "nothing://x")  # type: ignore[arg-type]
+    broken.copy()
+    broken.copy()
+    assert capsys.readouterr().out.count("events are not copied to nothing://x") == 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import asdict
 from typing import Any
 
 from sparktrain.agent.node_devices import Devices
@@ -53,6 +54,7 @@ def make_job(
         "python_path": list(dict.fromkeys([*mine, *spec.python_path])),
         "function_bytes": len(spec.function),
         "data_bytes": data_bytes,
+        "events": asdict(spec.events) if spec.events is not None else {},
         "trays": trays,
         "door": door,
     }

@@ -32,6 +32,7 @@ from sparktrain.agent.process import (
     make_environment,
 )
 from sparktrain.agent.reminder import Reminder
+from sparktrain.agent.tensorboard import make_chief_board
 from sparktrain.errors import DeviceError
 from sparktrain.spec import PS, RUN_FILE, NodeSpec, RunSpec
 from sparktrain.wire.client import ControlClient
@@ -50,6 +51,7 @@ from sparktrain.wire.cluster_messages import (
 )
 from sparktrain.wire.message import Message
 from sparktrain.wire.messages import (
+    Board,
     Bye,
     End,
     Failed,
@@ -188,6 +190,9 @@ class Keeper:
             job = make_job(self._run, self._node, len(data), devices, door=secret)
             trainer.send(job, self._run.function + data)
             on_started()
+            is_first = self._node.rank == 0
+            board = make_chief_board(self._run.board, is_first, self._spec.host, self._tell_board)
+            stack.enter_context(board)
             threading.Thread(target=self._watch_driver, daemon=True).start()
             if self._ended is not None:  # before there was a trainer to end
                 trainer.end(*self._ended)
@@ -236,6 +241,9 @@ class Keeper:
             self._tell(Joined(host=self._spec.host, pid=self._trainer.pid))
         elif kind != "feed":
             self._tell(from_dict(values))
+
+    def _tell_board(self, url: str, problem: str) -> None:
+        self._tell(Board(url, problem))
 
     def _tell(self, message: Message) -> None:
         with self._telling:

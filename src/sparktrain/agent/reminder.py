@@ -16,9 +16,22 @@ from sparktrain.wire.cluster_messages import (
     Taken,
 )
 from sparktrain.wire.message import Message
-from sparktrain.wire.messages import Bye, Failed, Joined, Returned
+from sparktrain.wire.messages import Board, Bye, Failed, Joined, Returned
 
-_KEPT = (Arrived, Joined, Exported, Taken, Flushed, Saved, Pace, Enough, Returned, Failed, Bye)
+_KEPT = (
+    Arrived,
+    Joined,
+    Board,
+    Exported,
+    Taken,
+    Flushed,
+    Saved,
+    Pace,
+    Enough,
+    Returned,
+    Failed,
+    Bye,
+)
 _OF_FEEDS = (Taken, Flushed, Saved)
 
 

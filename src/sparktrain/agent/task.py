@@ -31,6 +31,7 @@ from sparktrain.agent.process import (
     find_python_path,
     make_environment,
 )
+from sparktrain.agent.tensorboard import make_chief_board
 from sparktrain.agent.unread import leave_unread
 from sparktrain.data.spill_folders import find_roots
 from sparktrain.data.trays import Trays
@@ -39,6 +40,7 @@ from sparktrain.spec import PERIODIC, RUN_FILE, Failure, NodeSpec, RunSpec, make
 from sparktrain.wire.client import ControlClient
 from sparktrain.wire.message import Message
 from sparktrain.wire.messages import (
+    Board,
     Bye,
     End,
     Failed,
@@ -166,6 +168,7 @@ class Agent:
             self._make_holding() as self._holding,
             ExitStack() as trainers,
             self._make_feeder() as feeder,
+            make_chief_board(spec.board, self._node.rank == 0, self._host, self._tell_board),
         ):
             self._feeder = feeder
             trainer = self._start(trainers, devices)
@@ -240,6 +243,9 @@ class Agent:
         wished = {**devices.variables, **self._spec.env}
         return make_environment(os.environ, wished, find_python_path())
 
+    def _tell_board(self, url: str, problem: str) -> None:
+        self._link.send(Board(url, problem))
+
     def _make_trays(self) -> AbstractContextManager[Trays | None]:
         # Memory without a name is Linux' own; elsewhere all blocks are read from the spill.
         if self._spec.tables and self._node.rank is not None and hasattr(os, "memfd_create"):
@@ -305,9 +311,7 @@ class Agent:
     def _may_replace(self, failure: Failure) -> bool:
         return self._restarts_left > 0 and self._is_loss(failure)
 
-    def _replace(
-        self, trainers: ExitStack, devices: Devices, failure: Failure
-    ) -> TrainerProcess:
+    def _replace(self, trainers: ExitStack, devices: Devices, failure: Failure) -> TrainerProcess:
         """Starts a lost worker again, beside the others, which go on."""
         self._link.log(f"sparktrain: {failure.what}; {self._node.name} is started again")
         with self._telling:

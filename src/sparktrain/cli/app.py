@@ -1,4 +1,4 @@
-"""The `sparktrain` command: demo, run, predict, doctor, tfrecord, --version."""
+"""The `sparktrain` command: demo, run, predict, doctor, tfrecord, tensorboard, --version."""
 
 from __future__ import annotations
 
@@ -82,6 +82,7 @@ def run(
     arg: Annotated[list[str] | None, typer.Option(help="name=value for ctx.args.")] = None,
     env: Annotated[list[str] | None, typer.Option(help="NAME=value for the nodes.")] = None,
     setting: Annotated[list[str] | None, typer.Option(help="name=value; docs/settings.md.")] = None,
+    tensorboard: Annotated[bool, typer.Option(help="Start TensorBoard for the run.")] = False,
 ) -> None:
     """Run a function of a script on Spark executors."""
     import sparktrain
@@ -97,12 +98,14 @@ def run(
         max_restarts=max_restarts,
         timeout_s=timeout_s,
         env=parse_pairs("--env", env),
+        tensorboard=tensorboard,
         **parse_settings(setting),
     )
     typer.echo(f"returned: {result.value!r}")
     if result.model_path:
         typer.echo(f"model: {result.model_path}")
     typer.echo(f"run directory: {result.run_dir}")
+    typer.echo(f"curves: {result.tensorboard_command}")
 
 
 @app.command()
@@ -164,6 +167,22 @@ def doctor(
     from sparktrain.cli.doctor import run_doctor
 
     sys.exit(run_doctor((lambda: connect(master)) if master else None, with_spark=spark))
+
+
+@app.command()
+def tensorboard(
+    path: Annotated[str, typer.Argument(help="Events, or a run directory; any path of fsspec.")],
+    host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="The port; 0 takes any free one.")] = 6006,
+    end: Annotated[bool, typer.Option("--end", help="End the one that a run has kept.")] = False,
+) -> None:
+    """Show the events of a run, or end the TensorBoard that it has kept."""
+    from sparktrain.cli.board import end_board, run_board
+
+    if end:
+        typer.echo(end_board(path))
+    else:
+        sys.exit(run_board(path, host, port))
 
 
 def load_function(target: str) -> Any:

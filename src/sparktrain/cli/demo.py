@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import sys
 
 from rich.console import Console
@@ -42,8 +41,7 @@ def run_demo(num_workers: int, epochs: int, run_dir: str | None) -> int:
     console.print(f"  nodes                          {_list_nodes(result.nodes)}")
     console.print(f"  model                          {result.model_path}")
     console.print(f"  logs, metrics, events          {result.run_dir}")
-    command = f"tensorboard --logdir {shlex.quote(result.run_dir)}/tensorboard"
-    console.print(f"  see the curves                 {command}")
+    console.print(f"  see the curves                 {result.tensorboard_command}")
     if accuracy < WANTED_ACCURACY:
         print(f"accuracy {accuracy:.4f} is below {WANTED_ACCURACY}", file=sys.stderr)
         return 1

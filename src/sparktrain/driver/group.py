@@ -15,12 +15,12 @@ from sparktrain.agent.feeding import Target
 from sparktrain.agent.keeper import KeeperSpec, start_keeper
 from sparktrain.agent.start import SCHEMA, StartTask
 from sparktrain.driver import failures, spark_facts
+from sparktrain.driver.boards import Board
 from sparktrain.driver.display import make_display
 from sparktrain.driver.hub import Hub, find_cause
 from sparktrain.driver.plan import Plan
 from sparktrain.driver.record import RunRecord
 from sparktrain.driver.tagged import TaggedJob
-from sparktrain.driver.tensorboard import TensorBoard
 from sparktrain.errors import LaunchError, SparktrainError
 from sparktrain.spec import EVALUATOR, Failure, NodeSpec
 from sparktrain.wire.messages import End
@@ -38,6 +38,8 @@ END_TIMEOUT_S = 20.0
 BEAT_S = 2.0
 #: How long an evaluator may take for its last checkpoint when the training is over.
 EVALUATOR_GRACE_S = 30.0
+#: How long a TensorBoard beside the chief may take to listen.
+BOARD_TIMEOUT_S = 60.0
 
 
 class Group:
@@ -46,7 +48,6 @@ class Group:
     Args:
         is_served: Whether parameter servers and workers serve the chief, which alone is fed.
         own_nodes: Nodes that run beside the driver.
-        log_dir: What TensorBoard shows; None for no TensorBoard.
     """
 
     def __init__(
@@ -56,15 +57,12 @@ class Group:
         num_tasks: int,
         is_served: bool,
         own_nodes: tuple[NodeSpec, ...] = (),
-        log_dir: str | None = None,
     ) -> None:
         self.spark = spark
         self.plan = plan
         self._num_tasks = num_tasks
         self._is_served = is_served
         self._own_nodes = own_nodes
-        self._log_dir = log_dir
-        self.tensorboard: TensorBoard | None = None
         self._stack = ExitStack()
         self._token = secrets.token_urlsafe(32)
         self._ending = threading.Event()
@@ -89,9 +87,9 @@ class Group:
             self.hub.explain = self._explain
             self.display = self._stack.enter_context(make_display(plan))
             self._thread.start()
-            if self._log_dir is not None:
-                self.tensorboard = self._stack.enter_context(TensorBoard(self._log_dir, bind, told))
+            self.board = self._stack.enter_context(Board(plan, told))
             self._bring_up()
+            self._wait_for_board()
         except BaseException as error:
             self.end("the cluster did not start")
             self._finish_record(error)
@@ -153,6 +151,19 @@ class Group:
             job.join(END_TIMEOUT_S)
             raise
         job.join(END_TIMEOUT_S)
+
+    def _wait_for_board(self) -> None:
+        """The URL is known when the cluster is there."""
+        if self.plan.board is None:
+            return
+        if self.board.here is not None:
+            self.board.here.wait()
+        deadline = time.monotonic() + BOARD_TIMEOUT_S
+        while not any(self.board.find(self.hub.snapshot)) and time.monotonic() < deadline:
+            self.check()
+            self.hub.wait(TICK_S)
+        if news := self.board.find_news(self.hub.snapshot):
+            self.display.note(news)
 
     @property
     def is_up(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import time
 from collections.abc import Mapping
@@ -13,6 +14,7 @@ import cloudpickle
 from sparktrain.agent.failure import find_failure
 from sparktrain.driver import failures, spark_facts, state
 from sparktrain.driver.advice import describe_input
+from sparktrain.driver.boards import Board
 from sparktrain.driver.display import Display, make_display
 from sparktrain.driver.interrupt import holding_back_spark
 from sparktrain.driver.job import Answer, BarrierJob
@@ -45,6 +47,8 @@ class Outcome:
     model_path: str | None
     nodes: tuple[NodeResult, ...]
     num_restarts: int
+    #: Of a TensorBoard that stays.
+    board_url: str | None = None
 
 
 class _AttemptError(Exception):
@@ -62,10 +66,11 @@ def launch(spark: SparkSession, plan: Plan) -> Outcome:
         RunRecord(plan) as record,
         Monitor(plan, record, bind, told) as monitor,
         make_display(plan) as display,
+        Board(plan, told) as board,
         holding_back_spark(),
     ):
         try:
-            outcome = Launch(spark, plan, record, monitor, display).run()
+            outcome = Launch(spark, plan, record, monitor, display, board).run()
         except BaseException as error:
             record.finish({"ok": False, "error": f"{type(error).__name__}: {error}"[:4000]})
             raise
@@ -79,10 +84,22 @@ def launch(spark: SparkSession, plan: Plan) -> Outcome:
             }
         )
         record.remove_checkpoints()
+        if plan.settings.tensorboard_keep and plan.board is not None:
+            outcome = dataclasses.replace(outcome, board_url=_wait_for_board(board, monitor))
+            if news := board.find_news(monitor.snapshot):
+                display.note(news)
         display.finish(monitor.snapshot, outcome.num_restarts)
         if (sentence := describe_input(outcome.nodes, bool(plan.stage.tables))) is not None:
             display.note(sentence)
         return outcome
+
+
+def _wait_for_board(board: Board, monitor: Monitor) -> str | None:
+    """Where the one is that stays; it may still be starting."""
+    if board.here is not None:
+        with contextlib.suppress(LaunchError):  # a result is worth more than its picture
+            board.here.wait()
+    return board.find(monitor.snapshot)[0] or None
 
 
 class Launch:
@@ -95,12 +112,14 @@ class Launch:
         record: RunRecord,
         monitor: Monitor,
         display: Display,
+        board: Board,
     ) -> None:
         self._spark = spark
         self._plan = plan
         self._record = record
         self._monitor = monitor
         self._display = display
+        self._board = board
         self._deadline = time.monotonic() + plan.timeout_s if plan.timeout_s else None
 
     def run(self) -> Outcome:
@@ -176,6 +195,7 @@ class Launch:
             self._monitor.wait(TICK_S)
             snapshot = self._monitor.snapshot
             self._display.update(snapshot, self._monitor.take_lines())
+            self._tell_board(snapshot)
             if snapshot.cause is not None:
                 return
             self._release_evaluator(snapshot)
@@ -188,6 +208,10 @@ class Launch:
                 raise failures.make_launch_timeout(
                     snapshot, launch_timeout_s, spark_facts.count_slots(self._spark)
                 )
+
+    def _tell_board(self, snapshot: state.Snapshot) -> None:
+        if news := self._board.find_news(snapshot):
+            self._display.note(news)
 
     def _is_stuck(self, snapshot: state.Snapshot, job: BarrierJob) -> bool:
         """Whether Spark has not started the nodes. That their link is missing proves nothing."""

@@ -22,6 +22,7 @@ from sparktrain.driver import spark_facts
 from sparktrain.driver.gpu_plan import GpuPlan, check_gpus, plan_gpus
 from sparktrain.driver.tables import StagePlan, plan_stage
 from sparktrain.errors import ConfigError, FunctionError, ResourceError
+from sparktrain.events import CHIEF_HOST, BoardSpec, EventSpec
 from sparktrain.settings import Settings, resolve
 from sparktrain.spec import CHIEF, NONE, PERIODIC, DeviceWish, NodeSpec, RunSpec, make_nodes
 from sparktrain.version import __version__
@@ -51,6 +52,9 @@ class Plan:
     stage: StagePlan = field(default_factory=StagePlan)
     #: How they get GPUs.
     gpus: GpuPlan = field(default_factory=lambda: GpuPlan(DeviceWish()))
+    #: What is written for TensorBoard, and one that was asked for: see driver/boards.py.
+    events: EventSpec = field(default_factory=EventSpec)
+    board: BoardSpec | None = None
 
     @property
     def workers(self) -> tuple[NodeSpec, ...]:
@@ -85,6 +89,8 @@ class Plan:
             worker_restarts=self.max_restarts if self.is_periodic else 0,
             feed_token=secrets.token_urlsafe(32) if self.is_periodic else "",
             devices=self.gpus.wish,
+            events=self.events,
+            board=self.board if self.board and self.board.at == CHIEF_HOST else None,
         )
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from sparktrain.spec import Failure, NodeSpec
 from sparktrain.wire.message import Message
-from sparktrain.wire.messages import Bye, Failed, Fed, Joined, Progress, Report, Returned
+from sparktrain.wire.messages import Board, Bye, Failed, Fed, Joined, Progress, Report, Returned
 
 
 @dataclass(frozen=True)
@@ -39,6 +39,8 @@ class Snapshot:
     failures: tuple[Failure, ...] = ()
     #: Nodes of this attempt whose link broke without a word, in order.
     lost: tuple[str, ...] = ()
+    #: The URL of a TensorBoard beside the chief, and why there is none.
+    board: tuple[str, str] = ("", "")
 
     @property
     def num_joined(self) -> int:
@@ -89,6 +91,8 @@ def apply(snapshot: Snapshot, node: str, attempt: int, message: Message) -> Snap
         return replace(snapshot, metrics=add_metrics(snapshot.metrics, message.metrics))
     if isinstance(message, Fed):
         return _with(snapshot, node, fed=message.rows)
+    if isinstance(message, Board):
+        return replace(snapshot, board=(message.url, message.problem))
     if isinstance(message, Returned):
         return _with(snapshot, node, status="returned")
     if isinstance(message, Bye):

@@ -43,6 +43,7 @@ class RunWishes:
     env: Mapping[str, str] | None
     settings: Mapping[str, Any] | None
     progress: Any
+    tensorboard: bool | str = False
 
 
 @dataclass(frozen=True)
@@ -88,6 +89,7 @@ def train(
                     run_dir=folder,
                     max_restarts=wishes.max_restarts,
                     env=wishes.env,
+                    tensorboard=wishes.tensorboard,
                     **settings,
                 )
             except TrainingError as error:

@@ -15,6 +15,7 @@ from pyspark.ml.util import MLReadable, MLReader, MLWritable, MLWriter
 
 from sparktrain.driver.plan import find_own_path
 from sparktrain.errors import ConfigError
+from sparktrain.events import make_command
 from sparktrain.ml.contract import Contract
 from sparktrain.ml.outputs import Names, finish, plan_columns
 from sparktrain.ml.params import MODEL_ROWS, set_defaults, with_params
@@ -89,6 +90,11 @@ class KerasModel(Model, MLWritable, MLReadable["KerasModel"]):
     def run_dir(self) -> str:
         """Where the run has its logs and events; empty if it is not known."""
         return self.contract.run_dir
+
+    @property
+    def tensorboard_command(self) -> str:
+        """What shows the events of the fit, in a terminal; empty if the run is not known."""
+        return make_command(str(Path(self.run_dir, "tensorboard"))) if self.run_dir else ""
 
     @property
     def classes(self) -> tuple[Any, ...]:

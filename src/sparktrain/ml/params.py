@@ -112,6 +112,8 @@ FIT_ROWS = (
         OneOf("mlflow", "True, False, or the name of an experiment", (bool, str)),
         False,
     ),
+    Row("tensorboard", "whether TensorBoard runs, or the path of what it shows", OneOf(
+        "tensorboard", "True, False, or a path", (bool, str)), False),
     Row("progress", "what the driver shows, as in run()", OneOf(
         "progress", "True, False, 'live', 'plain' or 'off'", (bool, str))),
 )  # fmt: skip

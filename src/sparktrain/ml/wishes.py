@@ -110,4 +110,5 @@ def make_run_wishes(get: Any) -> RunWishes:
         env=get("env"),
         settings=get("settings"),
         progress=get("progress"),
+        tensorboard=get("tensorboard"),
     )

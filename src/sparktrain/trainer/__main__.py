@@ -91,6 +91,7 @@ def _call(
         feed=Feed(data["fed"], data["files"], trays, link.send),
         stores=link.find_stores(job["store_token"]),
         num_mirrors=job["num_mirrors"],
+        events=job.get("events"),
     )
     link.watch(context.feed.handle)
     context.prepare()

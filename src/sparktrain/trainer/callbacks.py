@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.util
 from typing import TYPE_CHECKING, Any
 
+from sparktrain.events import parse_kinds
 from sparktrain.trainer.checkpoint import make_checkpoint_callback
+from sparktrain.trainer.events import make_copy_callback, make_event_callbacks
 from sparktrain.trainer.progress import make_progress_callback
 
 if TYPE_CHECKING:
@@ -15,7 +16,9 @@ if TYPE_CHECKING:
 _WRITERS = ("ModelCheckpoint", "CSVLogger", "TensorBoard")
 
 
-def make_callbacks(context: Context, own: tuple[Any, ...], save_freq: Any) -> list[Any]:
+def make_callbacks(
+    context: Context, own: tuple[Any, ...], save_freq: Any, events: Any = None
+) -> list[Any]:
     """The list for fit(callbacks=...), in the order in which they must run."""
     import tensorflow as tf
 
@@ -26,9 +29,10 @@ def make_callbacks(context: Context, own: tuple[Any, ...], save_freq: Any) -> li
         make_progress_callback(keras, context, context.num_fits),
         make_checkpoint_callback(keras, context, context.num_fits, save_freq),
     ]
-    # TensorFlow writes events with the tensorboard package, which it does not install itself.
-    if context.is_chief and importlib.util.find_spec("tensorboard") is not None:
-        ours.append(keras.callbacks.TensorBoard(context.log_dir, write_graph=False))
+    kinds = context.events if events is None else parse_kinds("ctx.callbacks(events=)", events)
+    ours += make_event_callbacks(keras, context, context.num_fits, kinds)
     writers = tuple(getattr(keras.callbacks, name) for name in _WRITERS)
     kept = [callback for callback in own if context.is_chief or not isinstance(callback, writers)]
+    if context.copies is not None:
+        kept.append(make_copy_callback(keras, context.copies))
     return ours + kept

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from sparktrain.errors import ConfigError
 from sparktrain.spec import CHIEF, NodeSpec
+from sparktrain.trainer.events import EventCopies
 from sparktrain.trainer.meter import FeedMeter
 from sparktrain.trainer.stream import StreamTable
 
@@ -58,6 +59,7 @@ class Context:
         stream: Stream | None = None,
         stores: Stores | None = None,
         num_mirrors: int = 0,
+        events: Mapping[str, Any] | None = None,
     ) -> None:
         self.role = node.role
         self.index = node.index
@@ -70,6 +72,10 @@ class Context:
         self.run_dir = run_dir
         self.checkpoint_dir = str(Path(run_dir) / "checkpoints")
         self.log_dir = str(Path(run_dir) / "tensorboard")
+        #: What is written beside scalars, and what copies it to a store.
+        self.events: tuple[str, ...] = tuple((events or {}).get("kinds", ()))
+        copy_to = (events or {}).get("copy_to", "")
+        self.copies = EventCopies(self, copy_to) if copy_to else None
         #: How often callbacks() was called.
         self.num_fits = 0
         #: Rows and steps of finished epochs, over all calls of fit.
@@ -271,6 +277,8 @@ class Context:
         """Called when the function is over: tells what was measured, ends what waits for rows."""
         self.feed.close()
         self.send_feed()
+        if self.copies is not None:
+            self.copies.copy()
 
     def send_feed(self) -> None:
         """Tells the agent how the input has been so far."""
@@ -291,17 +299,19 @@ class Context:
 
         return make_local_dataset(dataset)
 
-    def callbacks(self, *own: Any, save_freq: Any = "epoch") -> list[Any]:
+    def callbacks(self, *own: Any, save_freq: Any = "epoch", events: Any = None) -> list[Any]:
         """Keras callbacks: resume, progress, TensorBoard; then your own. One call for each fit.
 
         Args:
             own: Your callbacks. Those that write files (ModelCheckpoint, CSVLogger,
                 TensorBoard) are kept on the chief only: several workers must not write one file.
             save_freq: "epoch", or a number of steps between checkpoints. Defaults to "epoch".
+            events: What is written for TensorBoard beside scalars: some of "graph", "histograms"
+                and "profile". Defaults to the setting `events`.
         """
         from sparktrain.trainer.callbacks import make_callbacks
 
-        return make_callbacks(self, own, save_freq)
+        return make_callbacks(self, own, save_freq, events)
 
     def parameter_server(
         self,

@@ -216,6 +216,7 @@ def call_detached(
             stream=stream,
             stores=link.find_stores(job["store_token"]),
             num_mirrors=job["num_mirrors"],
+            events=job.get("events"),
         )
         context.prepare()
         if is_served and node.rank is not None:
@@ -236,6 +237,7 @@ def call_detached(
             # Before the doors close: tasks must not take it for an early stop.
             stream.inbox.fail()
             raise
+        context.close()
         # Whoever still comes is told that nothing is wanted, as long as this process is there.
         stream.close("the function has ended")
         link.call_at_exit(stack.pop_all().close)

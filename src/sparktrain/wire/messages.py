@@ -126,6 +126,16 @@ class Fed(Message):
 
 
 @dataclass(frozen=True)
+class Board(Message):
+    """Where the chief's TensorBoard listens, or why it does not."""
+
+    url: str
+    problem: str = ""
+    kind: ClassVar[str] = "board"
+    checks: ClassVar[Checks] = {"url": is_text, "problem": is_text}
+
+
+@dataclass(frozen=True)
 class Returned(Message):
     """The function returned; the node waits for the others."""
 
@@ -175,6 +185,7 @@ _RUN: tuple[type[Message], ...] = (
     Report,
     Failed,
     Fed,
+    Board,
     Returned,
     Bye,
     Stop,

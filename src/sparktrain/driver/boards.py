@@ -1,0 +1,129 @@
+"""What run(tensorboard=...) and its settings mean: checked here, before any job."""
+
+from __future__ import annotations
+
+import socket
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+from typing import Any
+
+from sparktrain.agent.tensorboard import TensorBoard, check_installed
+from sparktrain.data.storage import open_store
+from sparktrain.driver.plan import Plan
+from sparktrain.driver.state import Snapshot
+from sparktrain.errors import ConfigError
+from sparktrain.events import (
+    BOARD_FILE,
+    DRIVER,
+    LOOPBACK,
+    BoardSpec,
+    EventSpec,
+    make_command,
+    parse_kinds,
+)
+
+
+def add_board(plan: Plan, wished: Any, call: str) -> Plan:
+    """The plan with what its nodes write for TensorBoard, and with one if it is wished.
+
+    Args:
+        wished: True, False, or the path of what it shall show.
+        call: Who asks, for errors.
+    """
+    settings = plan.settings
+    copy_to = settings.events_dir.rstrip("/")
+    if copy_to:
+        open_store(copy_to, {})
+        copy_to = f"{copy_to}/{plan.run_id}"
+    events = EventSpec(parse_kinds("The setting events", settings.events), copy_to)
+    plan = replace(plan, events=events)
+    if wished is None or wished is False:
+        return plan
+    if wished is not True and not (isinstance(wished, str) and wished):
+        raise ConfigError(
+            problem=f"{call}() got tensorboard={wished!r}.",
+            advice="Expected True, False, or the path of the folder that it shall show.",
+        )
+    log_dir = find_log_dir(plan) if wished is True else wished
+    if "://" in log_dir:
+        open_store(log_dir, {})
+    board = BoardSpec(
+        log_dir=log_dir,
+        file=str(plan.run_dir / BOARD_FILE),
+        at=settings.tensorboard_at,
+        host=settings.tensorboard_host or LOOPBACK,
+        port=settings.tensorboard_port,
+        is_kept=settings.tensorboard_keep,
+    )
+    if board.at == DRIVER:
+        check_installed()
+        check_address(board)
+    return replace(plan, board=board)
+
+
+def check_address(board: BoardSpec) -> None:
+    """Refuses an address that this machine cannot listen on, or a port that is taken."""
+    try:
+        found = socket.getaddrinfo(board.host, board.port, type=socket.SOCK_STREAM)
+        with socket.socket(found[0][0], socket.SOCK_STREAM) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(found[0][4])
+    except OSError as error:
+        raise ConfigError(
+            problem=f"TensorBoard cannot listen on {board.host}:{board.port}:"
+            f" {error.strerror or error}.",
+            advice="Set tensorboard_host to an address of this machine (0.0.0.0 for all of them),"
+            " and tensorboard_port to a free port, or to 0.",
+        ) from error
+
+
+def find_log_dir(plan: Plan) -> str:
+    """Where the run's events are to be seen from anywhere."""
+    return plan.events.copy_to or str(plan.run_dir / "tensorboard")
+
+
+def find_command(plan: Plan) -> str:
+    return make_command(plan.board.log_dir if plan.board is not None else find_log_dir(plan))
+
+
+class Board:
+    """The board of a run or a cluster, wherever it is; use as a context manager."""
+
+    def __init__(self, plan: Plan, own: str) -> None:
+        self._plan = plan
+        self._is_told = False
+        self.here: TensorBoard | None = None
+        spec = plan.board
+        if spec is not None and spec.at == DRIVER:
+            self.here = TensorBoard(spec, own)
+
+    def __enter__(self) -> Board:
+        context: AbstractContextManager[Any] = self.here or nullcontext()
+        context.__enter__()
+        return self
+
+    def __exit__(self, *exc: Any) -> None:
+        if self.here is not None:
+            self.here.__exit__(*exc)
+
+    def find(self, snapshot: Snapshot) -> tuple[str, str]:
+        """Its URL and why it has none, as far as known."""
+        if self.here is not None:
+            return self.here.url or "", self.here.problem
+        return snapshot.board
+
+    def find_news(self, snapshot: Snapshot) -> str:
+        """A sentence for the user, once."""
+        url, problem = self.find(snapshot)
+        spec = self._plan.board
+        if spec is None or self._is_told or not (url or problem):
+            return ""
+        self._is_told = True
+        if problem:
+            return f"TensorBoard did not start, the run goes on: {problem}"
+        where = ""
+        if self.here is None:
+            host = snapshot.nodes[self._plan.workers[0].name].host
+            where = f" on {host}"
+        stays = f", until {spec.file} is removed" if spec.is_kept else ""
+        return f"TensorBoard{where}: {url}{stays}"

@@ -1,0 +1,175 @@
+"""Events for TensorBoard: Keras' own, each node's feed figures, and their copy in a store."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sparktrain.events import GRAPH, HISTOGRAMS, PROFILE
+
+if TYPE_CHECKING:
+    from sparktrain.trainer.context import Context
+
+#: Below the log directory: a folder for each node.
+FEED_FOLDER = "feed"
+#: Steps that a profile is of: the first ones compile.
+PROFILED_STEPS = (3, 7)
+
+
+def make_event_callbacks(
+    keras: Any, context: Context, fit: int, kinds: tuple[str, ...]
+) -> list[Any]:
+    """The callbacks that write events on this node; none without the tensorboard package."""
+    # TensorFlow writes events with that package, which it does not install itself.
+    if importlib.util.find_spec("tensorboard") is None:
+        return []
+    # Fits of one function must not be drawn as one curve.
+    folder = Path(context.log_dir) / (f"fit-{fit}" if fit > 1 else "")
+    ours = [make_feed_events(keras, context, folder)] if context.rank is not None else []
+    if context.is_chief:
+        ours.append(make_keras_events(keras, folder, kinds))
+    return ours
+
+
+def make_keras_events(keras: Any, folder: Path, kinds: tuple[str, ...]) -> Any:
+    """Keras' own callback, whose events can be read at the end of each epoch."""
+
+    class Events(keras.callbacks.TensorBoard):  # type: ignore[misc]
+        def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+            super().on_epoch_end(epoch, logs)
+            # Private: without it, they are read a little later.
+            for writer in getattr(self, "_writers", {}).values():
+                writer.flush()
+
+    return Events(
+        str(folder),
+        write_graph=GRAPH in kinds,
+        histogram_freq=int(HISTOGRAMS in kinds),
+        profile_batch=PROFILED_STEPS if PROFILE in kinds else 0,
+    )
+
+
+def make_feed_events(keras: Any, context: Context, folder: Path) -> Any:
+    """Writes how the input of this node was in each epoch."""
+
+    class FeedEvents(keras.callbacks.Callback):  # type: ignore[misc]
+        """Behind the progress callback, which measures the epoch."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self._before = context.meter.to_dict()
+            self._rows_before = context.rows_done
+            self._writer: Any = None
+
+        def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+            now = context.meter.to_dict()
+            trained = context.rows_done - self._rows_before
+            figures = describe_epoch(self._before, now, trained, context.feed.depth)
+            self._before, self._rows_before = now, context.rows_done
+            if not figures:
+                return
+            import tensorflow as tf
+
+            # Watching must not end a fit, be it that the disk is full.
+            with contextlib.suppress(tf.errors.OpError), tf.device("CPU:0"):
+                if self._writer is None:
+                    node = f"{context.role}-{context.index}"
+                    self._writer = tf.summary.create_file_writer(str(folder / FEED_FOLDER / node))
+                with self._writer.as_default():
+                    for name, value in figures.items():
+                        tf.summary.scalar(f"feed/{name}", value, step=epoch)
+                self._writer.flush()
+
+        def on_train_end(self, logs: Any = None) -> None:
+            if self._writer is not None:
+                self._writer.close()
+
+    return FeedEvents()
+
+
+def describe_epoch(
+    before: dict[str, Any], now: dict[str, Any], trained: int, queue: int
+) -> dict[str, float]:
+    """The figures of an epoch, from what was measured before it and behind it.
+
+    Args:
+        trained: Rows that steps had; 0 if unknown. More may have been read: Keras takes some
+            before the first step to build the model, and datasets read ahead.
+    """
+    read, size, seconds, wait_s = (
+        now[name] - before[name] for name in ("rows", "bytes", "train_s", "wait_s")
+    )
+    if read <= 0 or seconds <= 0:
+        return {}
+    rows = trained or read
+    size *= rows / read
+    return {
+        "rows": float(rows),
+        "rows_per_s": rows / seconds,
+        "mb_per_s": size / 1e6 / seconds,
+        "wait_share": min(wait_s / seconds, 1.0),
+        "queue": float(queue),
+    }
+
+
+class EventCopies:
+    """Copies the events of this node to a store that all can read.
+
+    Whole files, if they have grown: stores of objects append nothing. The chief copies all of the
+    log directory but the folders of other nodes.
+    """
+
+    def __init__(self, context: Context, url: str) -> None:
+        self._folder = Path(context.log_dir)
+        self._node = f"{context.role}-{context.index}"
+        self._is_chief = context.is_chief
+        self._url = url
+        self._copied: dict[str, int] = {}
+        self._is_broken = False
+
+    def copy(self) -> None:
+        """What is new; says so once if it cannot be."""
+        try:
+            self._copy()
+        # Each store has errors of its own; and a copy must not end a fit.
+        except Exception as error:
+            if not self._is_broken:
+                what = f"{type(error).__name__}: {error}"
+                print(f"sparktrain: events are not copied to {self._url}: {what}", flush=True)
+            self._is_broken = True
+
+    def _copy(self) -> None:
+        import fsspec
+
+        for path in sorted(self._folder.rglob("*")) if self._folder.is_dir() else ():
+            name = path.relative_to(self._folder).as_posix()
+            if not path.is_file() or not self._is_own(path):
+                continue
+            size = path.stat().st_size
+            if self._copied.get(name) == size:
+                continue
+            filesystem, target = fsspec.core.url_to_fs(f"{self._url}/{name}")
+            filesystem.makedirs(str(Path(target).parent), exist_ok=True)
+            filesystem.put_file(str(path), target)
+            self._copied[name] = size
+
+    def _is_own(self, path: Path) -> bool:
+        parent = path.parent
+        if parent.parent.name == FEED_FOLDER:
+            return parent.name == self._node
+        return self._is_chief
+
+
+def make_copy_callback(keras: Any, copies: EventCopies) -> Any:
+    """Behind all callbacks that write events."""
+
+    class CopyEvents(keras.callbacks.Callback):  # type: ignore[misc]
+        def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+            copies.copy()
+
+        def on_train_end(self, logs: Any = None) -> None:
+            copies.copy()
+
+    return CopyEvents()

@@ -1,0 +1,26 @@
+"""Functions of the tests of TensorBoard: in a module that nodes can import."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def train(ctx: Any) -> None:
+    """Trains, then waits until the driver has seen what it wants to see."""
+    import time
+    from pathlib import Path
+
+    import keras
+
+    with ctx.strategy.scope():
+        model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+        model.compile("sgd", "mse")
+    rows = ctx.dataset("train", batch_size=50, features="x", label="y")
+    model.fit(rows, epochs=2, verbose=0, callbacks=ctx.callbacks())
+    deadline = time.monotonic() + 90
+    while ctx.args and not Path(ctx.args).exists() and time.monotonic() < deadline:
+        time.sleep(0.1)
+
+
+def fail(ctx: Any) -> None:
+    raise ValueError("on purpose")
