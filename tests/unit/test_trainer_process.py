@@ -41,6 +41,8 @@ class Run:
             "needs_strategy": False,
             "run_id": "r1",
             "trays": None,
+            "distribution": "auto",
+            "store_token": "",
         }
         self._body = body + data
 
