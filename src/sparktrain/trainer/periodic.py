@@ -77,7 +77,7 @@ class Synchroniser:
         self._client = ParameterClient(context.stores or Stores(), space, told, context.rank or 0)
         #: What this worker had after the last meeting.
         self._base: list[Any] = []
-        #: Memory for the next answers: fresh pages for all of a model cost as much as its way.
+        #: Memory for the next answers, so that not all of a model needs fresh pages each time.
         self._spare: list[Any] = []
         self._failing_since: float | None = None
         self.num_syncs = 0
