@@ -191,7 +191,12 @@ WRONG: dict[str, list[tuple[str, Any]]] = {
         ("card", {**CARD, "door": None}),
         *(("card", {**CARD, "door": {**DOOR, name: None}}) for name in DOOR),
     ],
-    "meet": [("cluster", None), ("cluster", {"chief": "h:1"})],
+    "meet": [
+        ("cluster", None),
+        ("cluster", {"chief": "h:1"}),
+        ("stores", {}),
+        ("stores", ["door"]),
+    ],
     "export": [("path", 1)],
     "taken": [("feed", 1), ("rows", -1)],
     "pace": [("table", None), ("steps", 1.5), ("is_waiting", 1)],

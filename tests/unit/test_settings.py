@@ -88,7 +88,7 @@ def test_unknown_names_are_refused_with_the_known_ones() -> None:
     ("name", "raw", "expected"),
     [
         ("progress", "loud", "one of auto, live, plain, off"),
-        ("distribution", "ring", "one of auto, none"),
+        ("distribution", "ring", "one of auto, none, periodic"),
         ("restart_on_error", "maybe", "true or false"),
         ("slot_wait_s", "soon", "a number, zero or more"),
         ("slot_wait_s", "-1", "a number, zero or more"),

@@ -44,6 +44,8 @@ class Run:
             "gpu_limit_mb": 0,
             "run_id": "r1",
             "trays": None,
+            "distribution": "auto",
+            "store_token": "",
         }
         self._body = body + data
 

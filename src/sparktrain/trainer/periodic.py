@@ -77,6 +77,8 @@ class Synchroniser:
         self._client = ParameterClient(context.stores or Stores(), space, told, context.rank or 0)
         #: What this worker had after the last meeting.
         self._base: list[Any] = []
+        #: Memory for the next answers, so that not all of a model needs fresh pages each time.
+        self._spare: list[Any] = []
         self._failing_since: float | None = None
         self.num_syncs = 0
 
@@ -110,7 +112,8 @@ class Synchroniser:
     def sync(self) -> None:
         """Meets the servers; an outage is passed over for a while, and training goes on."""
         own = self._read()
-        taken: list[Any] = [np.empty_like(array) for array in own]
+        taken: list[Any] = self._spare or [np.empty_like(array) for array in own]
+        self._spare = []
         answered: set[int] = set()
         brought = list(own)
         if self._rule == DELTA:  # statistics move by the mean; a sum would go too far
@@ -142,7 +145,9 @@ class Synchroniser:
             return
         self._failing_since = None
         self.num_syncs += 1
+        old = self._base
         self._assign(taken)
+        self._spare = old  # TensorFlow has copied what it was given
 
     def _insist(self, call: Callable[[], T]) -> T:
         """Tries again for a while, where there is nothing to go on with meanwhile."""
