@@ -12,25 +12,30 @@ import numpy as np
 import pyspark
 import tensorflow.compat.v1 as tf
 
-import tensorspark.core.partitioner as par
 import tensorspark.core.spark_session as sps
 
 
 def load(folder, part):
-    """Images as rows of numbers from 0 to 1, and one-hot labels."""
+    """Images as rows of bytes, what their brightest pixel can be, and digits."""
     if folder is None:
         from sklearn.datasets import load_digits
 
         images, labels = load_digits(return_X_y=True)
-        images = images / 16
         chosen = slice(0, 1500) if part == "train" else slice(1500, None)
-        images, labels = images[chosen], labels[chosen]
-    else:
-        with gzip.open(os.path.join(folder, part + "-images-idx3-ubyte.gz")) as f:
-            images = np.frombuffer(f.read(), np.uint8, offset=16).reshape(-1, 784) / 255
-        with gzip.open(os.path.join(folder, part + "-labels-idx1-ubyte.gz")) as f:
-            labels = np.frombuffer(f.read(), np.uint8, offset=8)
-    return images.astype("float32"), np.eye(10, dtype="float32")[labels]
+        return images[chosen].astype("uint8"), 16, labels[chosen]
+    with gzip.open(os.path.join(folder, part + "-images-idx3-ubyte.gz")) as f:
+        images = np.frombuffer(f.read(), np.uint8, offset=16).reshape(-1, 784)
+    with gzip.open(os.path.join(folder, part + "-labels-idx1-ubyte.gz")) as f:
+        labels = np.frombuffer(f.read(), np.uint8, offset=8)
+    return images, 255, labels
+
+
+def to_numbers(images, brightest):
+    return np.asarray(images, "float32") / brightest
+
+
+def to_one_hot(labels):
+    return np.eye(10, dtype="float32")[labels]
 
 
 def train(
@@ -46,9 +51,13 @@ def train(
     num_epoch=1,
     combiner=None,
 ):
-    train_images, train_labels = load(images, "train")
+    train_images, brightest, train_labels = load(images, "train")
     pixels = train_images.shape[1]
-    image_label_rdd = sc.parallelize(list(zip(train_images, train_labels)), num_partition)
+    # Spark sends the images to each executor once; a row is made where it is needed.
+    sent = sc.broadcast((train_images, train_labels))
+    image_label_rdd = sc.parallelize(range(len(train_images)), num_partition).map(
+        lambda i: (to_numbers(sent.value[0][i], brightest), to_one_hot(sent.value[1][i]))
+    )
 
     # initialize the learning model exactly as Tensorflow
     x = tf.placeholder(tf.float32, [None, pixels])
@@ -77,10 +86,12 @@ def train(
         sync_interval=sync_interval,
         batch_size=batch_size,
     )
-    partitioner = par.RandomPartitioner(num_partition)
-    for epoch in range(num_epoch):
-        if epoch:
-            image_label_rdd = image_label_rdd.partitionBy(num_partition, partitioner).cache()
+    test_images, _, test_labels = load(images, "t10k")
+    test = {x: to_numbers(test_images, brightest), y_: to_one_hot(test_labels)}
+    correct = tf.equal(tf.argmax(y, 1), tf.argmax(y_, 1))
+    accuracy = tf.reduce_mean(tf.cast(correct, tf.float32))
+    accuracies = []
+    for _ in range(num_epoch):
         spark_sess.run(
             train_step,
             feed_rdd=image_label_rdd,
@@ -90,12 +101,9 @@ def train(
             shuffle_within_partition=True,
             server_reusable=True,
         )
+        accuracies.append(float(sess.run(accuracy, feed_dict=test)))
     spark_sess.stop_param_server()
-
-    test_images, test_labels = load(images, "t10k")
-    correct = tf.equal(tf.argmax(y, 1), tf.argmax(y_, 1))
-    accuracy = tf.reduce_mean(tf.cast(correct, tf.float32))
-    return sess.run(accuracy, feed_dict={x: test_images, y_: test_labels})
+    return accuracies
 
 
 if __name__ == "__main__":
@@ -109,6 +117,6 @@ if __name__ == "__main__":
     tf.disable_eager_execution()
     sc = pyspark.SparkContext(conf=pyspark.SparkConf().setAppName("spark_mnist"))
     try:
-        print("accuracy", train(sc, **vars(args)))
+        print("accuracy", *train(sc, **vars(args)))
     finally:
         sc.stop()

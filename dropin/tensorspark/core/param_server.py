@@ -64,6 +64,14 @@ class ParameterServer:
         Args:
             values: What the parameters have now.
         """
+        try:
+            return self._run(task, batches, values)
+        except fl.FlightError:
+            # The server is gone: most often because a node failed, which is the cause.
+            self._cluster._group.wait_for_cause(CAUSE_WAIT_S)
+            raise
+
+    def _run(self, task: Task, batches: Any, values: list[Any]) -> list[Any]:
         table = name_table(self.num_runs)
         with make_client(self._stores, task, DRIVER) as client, self._open_done() as done:
             self._bring(client, values)
@@ -77,7 +85,11 @@ class ParameterServer:
 
     def _open_done(self) -> ParameterClient:
         client = ParameterClient(self._stores, DONE, (), DRIVER)
-        client.open()
+        try:
+            client.open()
+        except BaseException:
+            client.close()
+            raise
         return client
 
     def _bring(self, client: ParameterClient, values: list[Any]) -> None:
@@ -102,12 +114,7 @@ class ParameterServer:
         wanted = set(range(last - self.num_workers, last))
         while True:
             group.check()
-            try:
-                left = set(done.states()[0]["left"])
-            except fl.FlightError:
-                group.wait_for_cause(CAUSE_WAIT_S)
-                raise
-            if wanted <= left:
+            if wanted <= set(done.states()[0]["left"]):
                 return
             group.hub.wait(TICK_S)
 
