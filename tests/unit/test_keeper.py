@@ -16,6 +16,7 @@ import pytest
 
 from sparktrain.agent.executor import find_start
 from sparktrain.agent.keeper import KeeperSpec, start_keeper
+from sparktrain.agent.node_devices import Given
 from sparktrain.driver import pulse
 from sparktrain.driver.hub import Hub
 from sparktrain.driver.plan import Plan
@@ -233,6 +234,6 @@ def test_a_node_sees_the_devices_it_was_given_and_a_ps_none(
         monkeypatch.delenv(f"{name}_VISIBLE_DEVICES", raising=False)
     monkeypatch.setenv("HIP_VISIBLE_DEVICES", "hip")
     scene = make_scene(report_devices, NodeSpec(role, 0), env)
-    scene.start(devices={"CUDA_VISIBLE_DEVICES": "3,4"})
+    scene.start(given=Given(("3", "4")))
     line = (f"{role}:0", f"devices {expected}")
     wait_until(lambda: line in scene.hub.take_lines(), 10.0)
