@@ -68,20 +68,25 @@ def train_alone(
     return accuracies, weights, bias
 
 
-def check_accuracy(spark: Any, example: Any, images: str | None, **wishes: Any) -> None:
+def check_accuracy(
+    spark: Any, example: Any, images: str | None, epochs_alone: int, **wishes: Any
+) -> None:
     """With a rate of 0.5, accuracy goes up and down: what counts is the median of late epochs."""
     with tf.Graph().as_default():
         found = example.train(spark.sparkContext, images, **wishes)
-    batch_size, epochs = wishes["batch_size"], wishes["num_epoch"]
     data = (*load(example, images, "train"), *load(example, images, "t10k"))
-    alone = [train_alone(data, batch_size, epochs, seed)[0] for seed in range(5)]
-    late = [one for accuracies in alone for one in accuracies[epochs // 2 :]]
-    print("accuracy", found, "alone", statistics.median(late))
-    assert statistics.median(found[epochs // 2 :]) > statistics.median(late) - 0.01
+    late_alone: list[float] = []
+    for seed in range(3):
+        accuracies, _, _ = train_alone(data, wishes["batch_size"], epochs_alone, seed)
+        late_alone += accuracies[epochs_alone // 2 :]
+    late, alone = statistics.median(found[len(found) // 2 :]), statistics.median(late_alone)
+    print(f"accuracy {late:.4f}, in one process {alone:.4f}")
+    assert late > alone - 0.01
 
 
 def test_digits_are_learnt_as_in_one_process(spark: Any, example: Any) -> None:
-    check_accuracy(spark, example, None, batch_size=10, sync_interval=10, num_epoch=6)
+    # The mean of two workers goes half as far in an epoch, and few rows are far from learnt.
+    check_accuracy(spark, example, None, 6, batch_size=10, sync_interval=10, num_epoch=12)
 
 
 @pytest.mark.slow
@@ -90,8 +95,8 @@ def test_fashion_is_learnt_as_in_one_process(
 ) -> None:
     if fashion_mnist is None:
         pytest.skip("no package dataset-fashion-mnist to be had")
-    wishes = {"batch_size": 100, "sync_interval": 100, "num_epoch": 10}
-    check_accuracy(spark, example, fashion_mnist, **wishes)
+    wishes = {"batch_size": 100, "sync_interval": 100, "num_epoch": 40}
+    check_accuracy(spark, example, fashion_mnist, 40, **wishes)
 
 
 @pytest.mark.slow
