@@ -82,15 +82,30 @@ def make_large_model() -> Any:
     return keras.Sequential([keras.Input((size,)), *layers])
 
 
-def measure(work: Callable[[], None]) -> float:
-    """Seconds, the median of several."""
-    found = []
+def measure(*works: Callable[[], None]) -> list[float]:
+    """Seconds of each, which take turns: the median of several."""
+    found: list[list[float]] = [[] for _ in works]
     for number in range(WARM + COUNT):
-        started = time.perf_counter()
-        work()
-        if number >= WARM:
-            found.append(time.perf_counter() - started)
-    return statistics.median(found)
+        for work, own in zip(works, found, strict=True):
+            started = time.perf_counter()
+            work()
+            if number >= WARM:
+                own.append(time.perf_counter() - started)
+    return [statistics.median(own) for own in found]
+
+
+def make_update(model: Any) -> Callable[[], None]:
+    """What a step of training does with all weights, as little as it can be."""
+    import tensorflow as tf
+
+    variables = [variable.value for variable in model.trainable_variables]
+
+    def update() -> None:
+        for variable in variables:
+            variable.assign_sub(tf.zeros_like(variable))
+
+    made: Callable[[], None] = tf.function(update)
+    return made
 
 
 def bring_and_fetch(client: Any, batches: list[Any]) -> None:
@@ -129,17 +144,21 @@ def compare_speed(rounds: int) -> None:
     nbytes = sum(weight.nbytes for weight in model.get_weights())
     batches = [to_batch(np.ones(PART_BYTES // 4, np.float32))] * (nbytes // PART_BYTES)
     found: dict[str, list[float]] = {}
+    update = make_update(model)
+    updates: list[tuple[float, float]] = []
     for _ in range(rounds):
         with tempfile.TemporaryDirectory() as folder, Serving(folder, len(batches)) as stores:
             plain = fl.FlightClient(f"grpc+unix://{folder}/plain")
             note = found.setdefault
             for name, way in (("put, then get", bring_and_fetch), ("exchange", exchange)):
-                note(name, []).append(measure(partial(way, plain, batches)))
+                note(name, []).extend(measure(partial(way, plain, batches)))
             for number, rule in enumerate(RULES):
                 context: Any = SimpleNamespace(stores=stores, rank=0, num_workers=2)
                 meeting = Synchroniser(context, f"model-{number}", model, rule, 0.5)
                 meeting.join()
-                note(rule, []).append(measure(meeting.sync))
+                synced, after, later = measure(meeting.sync, update, update)
+                note(rule, []).append(synced)
+                updates.append((after, later))
                 meeting.close()
             plain.close()
     seconds = {name: statistics.median(values) for name, values in found.items()}
@@ -153,6 +172,8 @@ def compare_speed(rounds: int) -> None:
         label = f"synchronisation, {name}" if is_rule else f"plain Flight: {name}"
         ratio = f"{best / value:.2f}" if is_rule else ""
         print(f"| {label} | {value * 1e3:.0f} | {2 * nbytes / value / 1e9:.2f} | {ratio} |")
+    after, later = (statistics.median(one[n] for one in updates) * 1e3 for n in (0, 1))
+    print(f"\nThe next update of all weights takes {after:.0f} ms, later ones {later:.0f} ms.")
     print(flush=True)
 
 

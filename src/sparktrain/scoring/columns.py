@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from sparktrain.data.aligned import align
 from sparktrain.data.faults import BadRowError
 from sparktrain.data.schema import UNKNOWN, Column, Wishes, make_columns
 from sparktrain.data.views import Ragged, to_numpy
@@ -183,7 +184,7 @@ def _cast(array: Any, wanted: TensorInfo, names: Sequence[str]) -> Any:
                 f" the model's input {wanted.name!r} takes {wanted.dtype}: whole numbers from"
                 f" {limits.min} to {limits.max}"
             )
-    return array.astype(kind, copy=False)
+    return align(array, kind)
 
 
 def _numpy_type(dtype: str) -> Any:

@@ -6,6 +6,9 @@ import contextlib
 from collections.abc import Mapping
 from typing import Any, Protocol
 
+import numpy as np
+
+from sparktrain.data.aligned import align
 from sparktrain.errors import ModelError
 from sparktrain.scoring.model_info import find_inputs, find_outputs, name_outputs, pack_inputs
 from sparktrain.scoring.spec import ModelInfo, TensorInfo
@@ -89,14 +92,18 @@ def _on(device: str) -> contextlib.AbstractContextManager[Any]:
 
 
 def _to_tensors(feeds: Mapping[str, Any], inputs: tuple[TensorInfo, ...]) -> dict[str, Any]:
+    return {one.name: _to_tensor(feeds[one.name], one.dtype) for one in inputs}
+
+
+def _to_tensor(value: Any, dtype: str) -> Any:
     import tensorflow as tf
 
-    return {
-        one.name: feeds[one.name]
-        if isinstance(feeds[one.name], tf.RaggedTensor)
-        else tf.convert_to_tensor(feeds[one.name], one.dtype)
-        for one in inputs
-    }
+    if isinstance(value, tf.RaggedTensor):
+        return value
+    if isinstance(value, np.ndarray) and value.dtype.kind in "fiu" and value.dtype.name == dtype:
+        # TensorFlow takes this memory as it is; of other arrays it makes two copies.
+        return tf.experimental.dlpack.from_dlpack(align(value, value.dtype).__dlpack__())
+    return tf.convert_to_tensor(value, dtype)
 
 
 def _with_layers(model: Any, layers: tuple[str, ...]) -> Any:

@@ -16,6 +16,7 @@ import pyarrow.flight as fl
 
 from sparktrain.errors import ConfigError
 from sparktrain.trainer.sync_rules import DELTA, RULES, find_rate, to_mean, to_send
+from sparktrain.trainer.weights import is_exact, is_free, make_room, read, replace
 from sparktrain.wire.layout import Part, Variable, gather, scatter
 from sparktrain.wire.parameters import ParameterClient, Stores
 
@@ -40,24 +41,12 @@ def find_variables(model: Any) -> tuple[list[Any], list[Variable]]:
     """
     found, told = [], []
     for variable in model.variables:
-        value = _read(variable)
+        value = read(variable)
         if np.issubdtype(value.dtype, np.floating):
             name = str(getattr(variable, "path", variable.name))
             found.append(variable)
             told.append(Variable(name, value.shape, value.dtype.name))
     return found, told
-
-
-def _is_exact(variable: Any, array: Any) -> bool:
-    return bool(str(getattr(variable.dtype, "name", variable.dtype)) == array.dtype.name)
-
-
-def _read(variable: Any) -> Any:
-    """The values; types that numpy does not know, such as bfloat16, travel as float32."""
-    value = np.asarray(variable.numpy())
-    if value.dtype.kind == "V" or value.dtype.name in ("bfloat16", "float8_e4m3fn", "float8_e5m2"):
-        return value.astype(np.float32)
-    return value
 
 
 class Synchroniser:
@@ -71,10 +60,12 @@ class Synchroniser:
     def __init__(self, context: Context, space: str, model: Any, rule: str, rate: float) -> None:
         self._context = context
         self._rule, self._rate = rule, rate
-        self._variables, told = find_variables(model)
+        self._variables, self._told = find_variables(model)
         trained = {id(variable) for variable in model.trainable_variables}
         self._statistics = [n for n, v in enumerate(self._variables) if id(v) not in trained]
-        self._client = ParameterClient(context.stores or Stores(), space, told, context.rank or 0)
+        self._client = ParameterClient(
+            context.stores or Stores(), space, self._told, context.rank or 0
+        )
         #: What this worker had after the last meeting.
         self._base: list[Any] = []
         #: Memory for the next answers, so that not all of a model needs fresh pages each time.
@@ -105,15 +96,16 @@ class Synchroniser:
 
     def pull(self) -> None:
         """Takes the servers' weights as they are."""
-        arrays = [np.empty_like(array) for array in self._read()]
+        arrays = make_room(self._told)
         self._insist(lambda: self._client.pull(arrays))
         self._assign(arrays)
 
     def sync(self) -> None:
         """Meets the servers; an outage is passed over for a while, and training goes on."""
         own = self._read()
-        taken: list[Any] = self._spare or [np.empty_like(array) for array in own]
-        self._spare = []
+        taken, self._spare = self._spare, []
+        if not taken or not is_free(taken):
+            taken = make_room(self._told)
         answered: set[int] = set()
         brought = list(own)
         if self._rule == DELTA:  # statistics move by the mean; a sum would go too far
@@ -147,7 +139,7 @@ class Synchroniser:
         self.num_syncs += 1
         old = self._base
         self._assign(taken)
-        self._spare = old  # TensorFlow has copied what it was given
+        self._spare = old
 
     def _insist(self, call: Callable[[], T]) -> T:
         """Tries again for a while, where there is nothing to go on with meanwhile."""
@@ -185,14 +177,14 @@ class Synchroniser:
         self._client.close()
 
     def _read(self) -> list[Any]:
-        return [_read(variable) for variable in self._variables]
+        return [read(variable) for variable in self._variables]
 
     def _assign(self, arrays: Sequence[Any]) -> None:
         for variable, array in zip(self._variables, arrays, strict=True):
-            variable.assign(array)
+            replace(variable, array)
         # What the variable has, where its own type is not the one that travels.
         self._base = [
-            array if _is_exact(variable, array) else _read(variable)
+            array if is_exact(variable, array) else read(variable)
             for variable, array in zip(self._variables, arrays, strict=True)
         ]
 

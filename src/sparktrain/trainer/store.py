@@ -21,7 +21,7 @@ class StoreError(Exception):
 
 @dataclass
 class _Part:
-    #: Flat.
+    #: Flat. Never written to, only replaced: what was given out may still be on its way.
     values: Any
     #: Of the variable, if it is all of one.
     name: str
@@ -107,9 +107,7 @@ class Store:
         return sorted(self._find(space).parts)
 
     def pull(self, space: str, number: int) -> Any:
-        part = self._find_part(space, number)
-        with part.lock:
-            return part.values.copy()
+        return self._find_part(space, number).values
 
     def dtype(self, space: str, number: int) -> Any:
         return self._find_part(space, number).values.dtype
@@ -126,7 +124,7 @@ class Store:
         if rule == "own":
             own = self._get_own()
             with part.lock:
-                old, new = part.values.reshape(part.shape), sent.reshape(part.shape)
+                old, new = part.values.reshape(part.shape).copy(), sent.reshape(part.shape)
                 found = np.asarray(own(old, new, worker, part.name), part.values.dtype)
                 if found.shape != part.shape:
                     raise StoreError(
@@ -134,11 +132,12 @@ class Store:
                         f" {part.name!r}, which has the shape {part.shape}"
                     )
                 part.values = found.reshape(-1).copy()
-                return part.values.copy()
+                return part.values
         if rule not in RULES:
             raise StoreError(f"rule {rule!r} is not known; expected one of {', '.join(RULES)}")
         with part.lock:
-            return combine(rule, rate, part.values, sent)
+            part.values, taken = combine(rule, rate, part.values, sent)
+        return taken
 
     def count_sync(self, space: str) -> None:
         found = self._find(space)

@@ -31,21 +31,21 @@ def to_mean(worker: Any, base: Any, num_workers: int) -> Any:
     return base + (worker - base) * base.dtype.type(1.0 / num_workers)
 
 
-def combine(rule: str, rate: float, server: Any, sent: Any) -> Any:
-    """Changes the server's values in place; returns what the worker goes on with.
+def combine(rule: str, rate: float, server: Any, sent: Any) -> tuple[Any, Any]:
+    """The server's new values, and what the worker goes on with; changes neither argument.
 
     Args:
         rate: 1 / num_workers for `average`, alpha for `elastic`; not used by `delta`.
     """
     if rule == DELTA:
-        server += sent
-        return server.copy()
+        added = np.add(server, sent)
+        return added, added
     step = np.subtract(sent, server)
     step *= server.dtype.type(rate)
-    server += step
     if rule == AVERAGE:
-        return server.copy()
-    return np.subtract(sent, step, out=step)
+        step += server
+        return step, step
+    return np.add(server, step), np.subtract(sent, step, out=step)
 
 
 def find_rate(rule: str, num_workers: int, alpha: float | None) -> float:

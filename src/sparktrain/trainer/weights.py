@@ -1,0 +1,56 @@
+"""The values of a model's variables, looked at and replaced without a copy.
+
+TensorFlow shares memory instead of copying it, and copies before it writes: into what somebody
+else still looks at, and into memory that is not its own.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from sparktrain.data.aligned import make_aligned
+from sparktrain.wire.layout import Variable
+
+#: Of an array in a list that is gone through: the list's, the loop's, and that of the question.
+_OWN_REFERENCES = 3
+
+
+def read(variable: Any) -> Any:
+    """The values, not to be written to; types that numpy does not know become float32."""
+    import tensorflow as tf
+
+    value = np.asarray(tf.convert_to_tensor(variable))
+    if value.dtype.kind == "V" or value.dtype.name in ("bfloat16", "float8_e4m3fn", "float8_e5m2"):
+        return value.astype(np.float32)
+    return value
+
+
+def is_exact(variable: Any, array: Any) -> bool:
+    """Whether a variable will have the very values of an array, in its type."""
+    return bool(str(getattr(variable.dtype, "name", variable.dtype)) == array.dtype.name)
+
+
+def make_room(variables: Iterable[Variable]) -> list[Any]:
+    """Arrays for replace(), whose values are to be written yet."""
+    return [make_aligned(one.shape, one.dtype) for one in variables]
+
+
+def is_free(arrays: Sequence[Any]) -> bool:
+    """Whether they may be written to: nobody but the holder of the list looks at any of them."""
+    return all(
+        array.flags.writeable and sys.getrefcount(array) <= _OWN_REFERENCES for array in arrays
+    )
+
+
+def replace(variable: Any, array: Any) -> None:
+    """Gives a variable other values. It may look at the array until it is changed itself."""
+    import tensorflow as tf
+
+    if is_exact(variable, array):
+        variable.assign(tf.experimental.dlpack.from_dlpack(array.__dlpack__()))
+    else:
+        variable.assign(array)
