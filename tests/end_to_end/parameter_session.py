@@ -17,6 +17,8 @@ import sparktrain as st
 
 #: Rows to learn from; the others are to test with.
 NUM_TRAIN = 1500
+#: In the environment of a run's nodes: other runs of this host are left alone.
+MARK = "PARAMETER_SESSION"
 
 
 def load() -> tuple[Any, Any]:
@@ -78,11 +80,12 @@ def train(ctx: Any) -> dict[str, Any]:
         try:
             command = (process / "cmdline").read_bytes()
             loaded = (process / "maps").read_text()
+            is_ours = f"{MARK}={ctx.run_dir}\0".encode() in (process / "environ").read_bytes()
         except OSError:
             return False
         # The one trainer that has not loaded TensorFlow.
         is_trainer = b"sparktrain.trainer" in command and b"watchdog" not in command
-        return is_trainer and "tensorflow" not in loaded and "flight" in loaded
+        return is_ours and is_trainer and "tensorflow" not in loaded and "flight" in loaded
 
     dataset = ctx.dataset(batch_size=32, features="pixels", label="digit", shuffle=True)
     sync = ctx.parameter_server(
@@ -123,6 +126,7 @@ def run_case(name: str, folder: Path, spark: Any, frame: Any) -> dict[str, Any]:
             spark=spark,
             run_dir=run_dir,
             max_restarts=max_restarts,
+            env={MARK: str(run_dir)},
             progress=False,
         )
     except st.TrainingError as error:

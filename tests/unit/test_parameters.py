@@ -178,6 +178,13 @@ def test_those_who_leave_are_known(servers: Stores) -> None:
             assert [state["left"] for state in later.states()] == [[1], [1]]
         two.join()
         assert [state["left"] for state in one.client.states()] == [[], []]
+        # A second fit is known from the first, also if its worker begins it later.
+        one.client.leave(2)
+        two.client.leave(1)
+        one.client.leave(1)  # of a worker that was started again
+        for state in one.client.states():
+            assert dict(state["fits"]) == {0: 2, 1: 1}
+            assert state["gone"] == []
 
 
 def test_a_server_that_is_gone_is_told(tmp_path: Path) -> None:

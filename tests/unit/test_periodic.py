@@ -175,6 +175,67 @@ def test_an_outage_is_passed_over_for_a_while(
     meeting.close()
 
 
+def test_nothing_learnt_is_left_out_at_the_end(
+    stores: Stores, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An outage at the last meeting has no later one that could make up for it."""
+    model = make_model()
+    meeting = Synchroniser(make_context(stores), "model-0", model, "average", 1.0)
+    meeting.join()
+    kernel = model.layers[0].kernel
+    kernel.assign(keras.ops.full(kernel.shape, 8.0))
+    sync, calls = meeting._client.sync, []
+
+    def fail_first(*args: Any) -> None:
+        calls.append(args)
+        if len(calls) == 1:
+            raise fl.FlightUnavailableError("away for a moment")
+        sync(*args)
+
+    monkeypatch.setattr(meeting._client, "sync", fail_first)
+    meeting.finish(0.0)
+    meeting.close()
+    assert len(calls) == 2
+    np.testing.assert_allclose(kernel.numpy(), 8.0, rtol=1e-6)
+
+
+@pytest.mark.parametrize("rule", ["average", "elastic"])
+def test_who_has_nothing_to_bring_takes_nothing_back(stores: Stores, rule: str) -> None:
+    """Steps that are a multiple of the interval, then a long validation: others learn meanwhile."""
+    models = [make_model(), make_model()]
+    idle = make_callback(stores, models[1], 1, rule=rule, sync_interval=8)
+    kernel = models[0].layers[0].kernel
+    meeting = Synchroniser(make_context(stores), "model-0", models[0], rule, 0.5)
+
+    class Learns(keras.callbacks.Callback):  # type: ignore[misc]
+        def on_train_begin(self, logs: Any = None) -> None:
+            # Not by this worker: it meets for the last time before that.
+            models[1].optimizer.learning_rate = 0.0
+
+        def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+            if epoch == 1:
+                kernel.assign(keras.ops.full(kernel.shape, 100.0))
+                meeting.sync()
+                self.server = read_servers(stores)
+
+    learns = Learns()
+    meeting.join()
+    fit(models[1], idle, learns)
+    assert idle.num_syncs == 2
+    np.testing.assert_array_equal(read_servers(stores), learns.server)
+    np.testing.assert_array_equal(models[1].layers[0].kernel.numpy(), learns.server)
+    meeting.close()
+
+
+def read_servers(stores: Stores) -> Any:
+    """The first kernel as the servers have it."""
+    model = make_model(9)
+    meeting = Synchroniser(make_context(stores, 1), "model-0", model, "average", 0.5)
+    meeting.join()
+    meeting.close()
+    return model.layers[0].kernel.numpy()
+
+
 def test_a_fit_that_failed_can_be_tried_again(stores: Stores) -> None:
     model = make_model()
     callback = make_callback(stores, model)

@@ -72,12 +72,13 @@ def test_memory_is_free_when_nobody_looks_at_it() -> None:
 
 
 def test_types_that_numpy_lacks_travel_as_floats() -> None:
-    variable = keras.Variable(np.ones(3), dtype="bfloat16")
-    value = read(variable)
-    assert value.dtype == np.float32
-    assert not is_exact(variable, value)
-    replace(variable, value + 1)
-    np.testing.assert_array_equal(read(variable), [2, 2, 2])
+    for shape in ((3,), ()):
+        variable = keras.Variable(np.ones(shape), dtype="bfloat16")
+        value = read(variable)
+        assert value.dtype == np.float32
+        assert not is_exact(variable, value)
+        replace(variable, value + 1)
+        np.testing.assert_array_equal(read(variable), np.full(shape, 2))
 
 
 def test_a_mirrored_variable() -> None:

@@ -161,17 +161,33 @@ class Synchroniser:
         if now - self._failing_since > OUTAGE_S:
             raise error
 
-    def finish(self, wait_s: float) -> None:
-        """The end of a fit. The chief waits a while for the others, then all have the servers'."""
-        self.sync()
-        self._insist(self._client.leave)
+    def finish(self, wait_s: float, fit: int = 1, has_more: bool = True) -> None:
+        """The end of a fit. The chief waits a while for the others, then all have the servers'.
+
+        Args:
+            fit: Which fit of this worker's it is, from 1 on.
+            has_more: Whether there were steps after the last meeting. A worker without any has
+                nothing to bring: it would only take back what others learnt since.
+        """
+        if has_more or self._failing_since is not None:
+            self._bring_last()
+        self._insist(lambda: self._client.leave(fit))
         deadline = time.monotonic() + (wait_s if self._context.rank == 0 else 0.0)
         while time.monotonic() < deadline and not self._context.should_stop:
             state = self._insist(self._client.states)[0]
-            if len(state["left"]) >= self._context.num_workers:
+            done = {worker for worker, fits in state["fits"] if fits >= fit} | set(state["gone"])
+            if len(done) >= self._context.num_workers:
                 break
             time.sleep(POLL_S)
         self.pull()
+
+    def _bring_last(self) -> None:
+        """Meets the servers. There is no next time that could make up for an outage."""
+        before = self.num_syncs
+        self.sync()
+        while self.num_syncs == before and not self._context.should_stop:
+            time.sleep(POLL_S)
+            self.sync()
 
     def close(self) -> None:
         self._client.close()
@@ -247,6 +263,7 @@ def make_sync_callback(
             self._meeting: Synchroniser | None = None
             #: Steps since the last meeting, and where the epoch was when they were counted.
             self._steps = self._seen = 0
+            self._fits = 0
             self.num_syncs = 0
 
         def on_train_begin(self, logs: Any = None) -> None:
@@ -281,7 +298,8 @@ def make_sync_callback(
             if self._meeting is not None:
                 meeting, self._meeting = self._meeting, None
                 try:
-                    meeting.finish(wait_s)
+                    self._fits += 1
+                    meeting.finish(wait_s, self._fits, self._steps > 0)
                     self.num_syncs = meeting.num_syncs
                 finally:
                     meeting.close()

@@ -40,6 +40,8 @@ class _Space:
     #: Workers that have come, and those whose fit is over.
     joined: set[int] = field(default_factory=set)
     left: set[int] = field(default_factory=set)
+    #: How many fits of each worker are over.
+    fits: dict[int, int] = field(default_factory=dict)
 
 
 class Store:
@@ -72,24 +74,28 @@ class Store:
             found.left.discard(worker)
             return found.is_ready
 
-    def leave(self, space: str, worker: int) -> None:
-        """A worker's fit is over; without a space, the worker is gone."""
+    def leave(self, space: str, worker: int, fit: int = 1) -> None:
+        """A worker's fit, its first or a later one, is over; without a space, it is gone."""
         with self._lock:
             if not space:
                 self._gone.add(worker)
             elif space in self._spaces:
-                self._spaces[space].left.add(worker)
+                found = self._spaces[space]
+                found.left.add(worker)
+                found.fits[worker] = max(found.fits.get(worker, 0), fit)
 
     def describe(self, space: str) -> dict[str, Any]:
         with self._lock:
             found = self._spaces.get(space)
             if found is None:
-                return {"is_ready": False, "num_syncs": 0, "joined": [], "left": []}
+                found = _Space("")
             return {
                 "is_ready": found.is_ready,
                 "num_syncs": found.num_syncs,
                 "joined": sorted(found.joined),
                 "left": sorted(found.left | self._gone),
+                "fits": sorted(found.fits.items()),
+                "gone": sorted(self._gone),
             }
 
     def put(self, space: str, parts: Mapping[int, tuple[str, tuple[int, ...], Any]]) -> None:

@@ -40,7 +40,7 @@ class _Server(fl.FlightServerBase):  # type: ignore[misc]
                 is_ready = self._store.open(values["space"], values["layout"], worker)
                 return iter([pack({"is_ready": is_ready})])
             if action.type == "leave":
-                self._store.leave(values["space"], int(values["worker"]))
+                self._store.leave(values["space"], int(values["worker"]), int(values["fit"]))
                 return iter([pack({})])
             if action.type == "state":
                 return iter([pack(self._store.describe(values["space"]))])

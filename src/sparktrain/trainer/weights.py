@@ -15,6 +15,8 @@ import numpy as np
 from sparktrain.data.aligned import make_aligned
 from sparktrain.wire.layout import Variable
 
+#: Types of TensorFlow that numpy does not have.
+_UNKNOWN = ("bfloat16", "float8_e4m3fn", "float8_e5m2")
 #: Of an array in a list that is gone through: the list's, the loop's, and that of the question.
 _OWN_REFERENCES = 3
 
@@ -23,10 +25,10 @@ def read(variable: Any) -> Any:
     """The values, not to be written to; types that numpy does not know become float32."""
     import tensorflow as tf
 
-    value = np.asarray(tf.convert_to_tensor(variable))
-    if value.dtype.kind == "V" or value.dtype.name in ("bfloat16", "float8_e4m3fn", "float8_e5m2"):
-        return value.astype(np.float32)
-    return value
+    value = tf.convert_to_tensor(variable)
+    if value.dtype.name in _UNKNOWN:
+        value = tf.cast(value, tf.float32)
+    return np.asarray(value)
 
 
 def is_exact(variable: Any, array: Any) -> bool:

@@ -58,7 +58,7 @@ def leave_all(stores: Stores, worker: int) -> None:
         with contextlib.suppress(fl.FlightError, OSError):
             client, options = connect(door, stores.token, 5.0)
             with client:
-                body = pack({"space": "", "worker": worker})
+                body = pack({"space": "", "worker": worker, "fit": 0})
                 list(client.do_action(fl.Action("leave", body), options))
 
 
@@ -114,9 +114,9 @@ class ParameterClient:
         told = {"layout": fingerprint(self._variables)}
         return all(answer["is_ready"] for answer in self._ask("open", **told))
 
-    def leave(self) -> None:
-        """This worker's fit is over."""
-        self._ask("leave")
+    def leave(self, fit: int = 1) -> None:
+        """This worker's fit, its first or a later one, is over."""
+        self._ask("leave", fit=fit)
 
     def states(self) -> list[dict[str, Any]]:
         """How things are on each server."""
