@@ -27,6 +27,7 @@ import numpy as np
 import pyarrow.flight as fl
 
 from sparktrain.agent.doors import make_door
+from sparktrain.data.memory import keeping_memory
 from sparktrain.spec import NodeSpec
 from sparktrain.wire.flight import Door
 from sparktrain.wire.layout import PART_BYTES
@@ -39,12 +40,17 @@ COUNT, WARM = 15, 3
 INTERVAL = 50
 
 
+def make_parts(count: int) -> list[Any]:
+    """Each with memory of its own, as the weights of a model: one over and over stays in a cache."""
+    return [to_batch(np.full(PART_BYTES // 4, n, np.float32)) for n in range(count)]
+
+
 class Plain(fl.FlightServerBase):  # type: ignore[misc]
     """Takes bytes and drops them; gives out bytes that are ready."""
 
     def __init__(self, location: str, num_parts: int) -> None:
         super().__init__(location)
-        self._batches = [to_batch(np.ones(PART_BYTES // 4, np.float32))] * num_parts
+        self._batches = make_parts(num_parts)
 
     def do_put(self, _context: Any, _descriptor: Any, reader: Any, _writer: Any) -> None:
         for _ in reader:
@@ -66,7 +72,7 @@ def serve(folder: Path, num_parts: int) -> None:
 
     door, secret = make_door(NodeSpec("ps", 0), "127.0.0.1", folder, "secret")
     plain = Plain(f"grpc+unix://{folder}/plain", num_parts)
-    with OpenStore(secret, Store()) as opened:
+    with keeping_memory(), OpenStore(secret, Store()) as opened:  # as a parameter server does
         found = Door(**{**door.to_dict(), "port": opened.port})
         print(found.certificate.encode().hex(), opened.port, flush=True)
         sys.stdin.read()
@@ -142,7 +148,7 @@ def compare_speed(rounds: int) -> None:
 
     model = make_large_model()
     nbytes = sum(weight.nbytes for weight in model.get_weights())
-    batches = [to_batch(np.ones(PART_BYTES // 4, np.float32))] * (nbytes // PART_BYTES)
+    batches = make_parts(nbytes // PART_BYTES)
     found: dict[str, list[float]] = {}
     update = make_update(model)
     updates: list[tuple[float, float]] = []

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from sparktrain.data.memory import keeping_memory
 from sparktrain.trainer.link import AgentLink
 from sparktrain.trainer.store import Own, Store, StoreError
 from sparktrain.trainer.store_door import OpenStore
@@ -22,7 +23,8 @@ def hold_parameters(link: AgentLink, job: Mapping[str, Any], function: bytes) ->
             raise StoreError("this program's function has no method `combine`")
         return own
 
-    with OpenStore(job["door"], Store(find_own)) as door:
+    # Parts come, are replaced and go at each meeting: the process keeps its memory for them.
+    with keeping_memory(), OpenStore(job["door"], Store(find_own)) as door:
         link.send({"kind": "door", "port": door.port})
         link.receive_cluster()
         link.watch(lambda frame: None)
