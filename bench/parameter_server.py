@@ -41,7 +41,7 @@ INTERVAL = 50
 
 
 def make_parts(count: int) -> list[Any]:
-    """Each with memory of its own, as the weights of a model: one over and over stays in a cache."""
+    """Each with memory of its own, as weights have it: one part over and over stays in a cache."""
     return [to_batch(np.full(PART_BYTES // 4, n, np.float32)) for n in range(count)]
 
 
