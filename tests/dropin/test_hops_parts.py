@@ -7,6 +7,7 @@ import json
 import random
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -294,6 +295,73 @@ def test_files_of_the_project(
     hdfs.delete("Resources/b.txt")
     hdfs.rmr("Resources/deep")
     assert [Path(name).name for name in hdfs.ls("Resources")] == ["local.txt"]
+
+
+#: Of a list of hyperparameters; to fsspec, a pattern.
+ODD = "layers=[64, 32]&act=relu*"
+
+
+@pytest.fixture(params=["path", "memory"])
+def store(
+    request: pytest.FixtureRequest, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[str]:
+    """The project is a folder of this machine, or in a store without names for copying."""
+    if request.param == "memory":
+        monkeypatch.setenv(place.VARIABLE, "memory://projects/demo")
+    yield hdfs.project_path()
+    if request.param == "memory":
+        hdfs.rmr("memory://projects")
+
+
+def test_names_are_no_patterns(store: str, tmp_path: Path) -> None:
+    hdfs.dump("log", f"E/{ODD}/output.log")
+    hdfs.dump("events", f"E/{ODD}/deep[1]/events")
+    hdfs.dump("another", "E/layers=6&act=relu/output.log")
+    local = Path(hdfs.copy_to_local(f"E/{ODD}", str(tmp_path)))
+    assert (local / "deep[1]/events").read_text() == "events"
+    file = hdfs.copy_to_local(f"E/{ODD}/output.log", str(tmp_path))
+    assert Path(file).read_text() == "log"
+    hdfs.cp(f"E/{ODD}/output.log", "copied.log")
+    hdfs.cp(f"E/{ODD}", "copied")
+    hdfs.cp(f"E/{ODD}", "copied")
+    assert hdfs.load("copied.log") == hdfs.load(f"copied/{ODD}/output.log") == b"log"
+    hdfs.cp(f"E/{ODD}", "copied", overwrite=True)
+    assert len(hdfs.ls("copied", recursive=True)) == 7
+    hdfs.move(f"E/{ODD}", "moved[1]")
+    hdfs.rename("moved[1]", "renamed[1]")
+    assert hdfs.load("renamed[1]/deep[1]/events") == b"events"
+    assert not hdfs.exists("moved[1]") and not hdfs.exists(f"E/{ODD}")
+    hdfs.delete("renamed[1]/output.log")
+    hdfs.rmr("renamed[1]")
+    assert not hdfs.exists("renamed[1]")
+    assert hdfs.load("E/layers=6&act=relu/output.log") == b"another"
+
+
+def test_nothing_is_copied_over_itself(store: str) -> None:
+    hdfs.dump("one", "E/a/a/one.txt")
+    for source, target in (("E/a/a/one.txt", "E/a/a"), ("E/a/a", "E")):
+        with pytest.raises(OSError, match="cannot be copied over"):
+            hdfs.cp(source, target, overwrite=True)
+    hdfs.cp("E/a", "E/a/b")
+    hdfs.rename("E/a/b", "E/a/b")
+    assert hdfs.load("E/a/b/a/one.txt") == hdfs.load("E/a/a/one.txt") == b"one"
+
+
+@pytest.mark.parametrize("name", ["plain", ODD])
+def test_from_store_to_store(project: Path, name: str) -> None:
+    hdfs.dump("one", f"{name}/deep/one.txt")
+    hdfs.mkdir(f"{name}/empty")
+    hdfs.cp(name, "memory://box/copied")
+    assert len(hdfs.ls("memory://box/copied", recursive=True)) == 3
+    hdfs.move(f"{name}/deep/one.txt", "memory://box")
+    assert hdfs.load("memory://box/one.txt") == b"one"
+    assert not (project / name / "deep/one.txt").exists()
+    hdfs.rename("memory://box/copied", "back")
+    assert (project / "back/deep/one.txt").read_text() == "one"
+    assert not hdfs.exists("memory://box/copied")
+    hdfs.cp("memory://box/one.txt", "back/two.txt")
+    assert (project / "back/two.txt").read_text() == "one"
+    hdfs.rmr("memory://box")
 
 
 def test_paths_of_another_store() -> None:
