@@ -5,6 +5,8 @@ from __future__ import annotations
 import inspect
 import json
 import random
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -232,6 +234,46 @@ def test_returned_files_are_kept(
         outputs.keep({"a": "no/such"}, str(own), f"{project}/", "output.log", None)
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "precision recall f1 " * 30,
+        '{"a":"b/c"}' + "x" * 300,
+        "a/" * 3000,
+        "\0/none",
+        "3/4 of rows",
+        "https://host/run",
+    ],
+)
+def test_returned_text_is_no_file(project: Path, text: str) -> None:
+    value = {"report": text, "metric": 1.0}
+    found = outputs.keep(value, f"{project}/E", f"{project}/", "output.log", "metric")
+    assert found["report"] == text
+    assert json.loads((project / "E/.outputs.json").read_text())["report"] == text
+
+
+def test_returned_files_of_one_name(
+    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    own = project / "E"
+    own.mkdir()
+    (own / "a.txt").write_text("written there")
+    Path("other").mkdir()
+    for name in ("a.txt", "other/a.txt", "output.log"):
+        Path(name).write_text(name)
+    value = {"x": "a.txt", "y": "other/a.txt", "again": "./a.txt", "log": "", "l": "output.log"}
+    found = outputs.keep(value, str(own), f"{project}/", "output.log", None)
+    assert [found[name] for name in ("x", "y", "again", "l")] == [
+        "E/a-2.txt",
+        "E/a-3.txt",
+        "E/a-2.txt",
+        "E/output-2.log",
+    ]
+    texts = [(own / name).read_text() for name in ("a.txt", "a-2.txt", "a-3.txt", "output-2.log")]
+    assert texts == ["written there", "a.txt", "other/a.txt", "output.log"]
+
+
 def test_a_working_directory_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     home, work = tmp_path / "home", tmp_path / "run/work/chief-0"
     home.mkdir()
@@ -246,6 +288,29 @@ def test_a_working_directory_of_its_own(tmp_path: Path, monkeypatch: pytest.Monk
     with work_folder.entered(tmp_path / "other/work/chief-0"):
         pass
     assert not (tmp_path / "other/work").exists()
+
+
+UNENDED = """
+from pathlib import Path
+from hops import by_hand, records
+by_hand.find_session = lambda: None
+by_hand.find_run_dir = lambda *names: "events"
+records.find_app_id = lambda spark: "app"
+by_hand.begin(name="never ended", local_logdir=True)
+Path("events").mkdir()
+Path("events/one").touch()
+"""
+
+
+def test_an_experiment_that_is_never_ended_is_killed(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", UNENDED], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    assert not done.stderr
+    state = json.loads((tmp_path / "Experiments/app_1/.experiment.json").read_text())
+    assert (state["state"], state["name"]) == ("KILLED", "never ended")
+    assert "before experiment.end()" in state["error"]
+    assert (tmp_path / "Experiments/app_1/one").exists()
 
 
 # Where things are.
