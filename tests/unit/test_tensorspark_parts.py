@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,9 +11,17 @@ import pytest
 import tensorflow as tf
 
 import sparktrain as st
+from sparktrain.agent.doors import make_door
 from sparktrain.agent.failure import NodeFailureError
+from sparktrain.spec import NodeSpec
+from sparktrain.trainer.store import Store
+from sparktrain.trainer.store_door import OpenStore
+from sparktrain.wire.flight import Door
+from sparktrain.wire.layout import Variable
+from sparktrain.wire.parameters import Stores
 from tensorspark.core import checks
 from tensorspark.core.batches import Batches
+from tensorspark.core.param_server import DRIVER, bring
 from tensorspark.core.partitioner import RandomPartitioner
 from tensorspark.core.paths import find_storage_options, join_base
 from tensorspark.core.session_files import SessionFiles, load_graph, pack_graph
@@ -23,6 +32,7 @@ from tensorspark.core.session_util import (
     find_variables,
     read_variables,
 )
+from tensorspark.core.session_worker import Task, make_client
 from tensorspark.core.spark_session import SparkSession
 from tensorspark.core.weight_combiner import (
     DeltaWeightCombiner,
@@ -160,6 +170,22 @@ def test_variables_may_begin_with_one_tensor() -> None:
         variables = find_variables(graph)
         apply_parameters(session, variables, dict(zip(variables, ([1, 2], [3, 4]), strict=True)))
         assert np.array(session.run([one, two])).tolist() == [[1, 2], [3, 4]]
+
+
+@pytest.mark.parametrize("rule", ["average", "own"])
+def test_what_a_session_has_replaces_what_a_kept_server_has(tmp_path: Path, rule: str) -> None:
+    """Also where the difference of both is no number, or too large to be exact."""
+    w = Variable("w:0", (3,), "float32")
+    task = Task(SessionFiles(""), None, (), (w,), "space", rule, 1.0, 1)
+    door, secret = make_door(NodeSpec("ps", 0), "127.0.0.1", tmp_path, "secret")
+    with OpenStore(secret, Store()) as opened:
+        stores = Stores((Door(**{**door.to_dict(), "port": opened.port}),), "secret")
+        for values in ([np.nan, np.inf, 1.0], [1e30, 0.0, 1.0], [1.0, 1.0, 1.0], [1.0, 1.0, 2.0]):
+            wished, found = np.array(values, np.float32), np.empty(3, np.float32)
+            with make_client(stores, task, DRIVER) as client:
+                bring(client, [wished])
+                client.pull([found])
+            np.testing.assert_array_equal(found, wished)
 
 
 def test_a_store_that_cannot_be_written_to(tmp_path: Any) -> None:
