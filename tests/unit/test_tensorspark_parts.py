@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import inspect
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ from tensorspark.core.batches import Batches
 from tensorspark.core.param_server import DRIVER, bring
 from tensorspark.core.partitioner import RandomPartitioner
 from tensorspark.core.paths import find_storage_options, join_base
-from tensorspark.core.session_files import SessionFiles, load_graph, pack_graph
+from tensorspark.core.session_files import SessionFiles, load_graph, pack_graph, pack_value
 from tensorspark.core.session_util import (
     apply_parameters,
     extract_fetch,
@@ -82,6 +83,27 @@ def test_means() -> None:
     assert find_rule(MeanWeightCombiner(4)) == ("average", 0.25)
     assert find_rule(DeltaWeightCombiner())[0] == "delta"
     assert find_rule(UpdateMeanWeightCombiner())[0] == "own"
+
+
+def test_a_class_of_ones_own_that_computes_nothing_new_is_its_base() -> None:
+    class Named(DeltaWeightCombiner):
+        def get_status(self) -> str:
+            return "named"
+
+    class Halves(MeanWeightCombiner):
+        def __init__(self) -> None:
+            super().__init__(2)
+
+    class Twice(DeltaWeightCombiner):
+        def compute(self, *args: Any, **kwargs: Any) -> Any:
+            return 2 * super().compute(*args, **kwargs)
+
+    assert find_rule(Named()) == ("delta", 1.0)
+    assert find_rule(Halves()) == ("average", 0.5)
+    assert find_rule(Twice())[0] == "own"
+    changed = DeltaWeightCombiner()
+    changed.compute = lambda *args, **kwargs: 0.0  # type: ignore[method-assign]
+    assert find_rule(changed)[0] == "own"
 
 
 def test_a_partitioner_spreads_rows() -> None:
@@ -161,6 +183,34 @@ def test_a_session_goes_to_a_store_and_comes_back() -> None:
     session.close()
 
 
+def test_values_that_numpy_cannot_save_come_back(tmp_path: Path) -> None:
+    graph, files = tf.Graph(), SessionFiles(f"{tmp_path}/one")
+    with graph.as_default():
+        for name, value in {
+            "text": b"end\0",
+            "texts": [["one"], [""]],
+            "halves": tf.constant([0.5, -2.0], tf.bfloat16),
+            "half": tf.constant(3, tf.bfloat16),
+            "flags": [True, False],
+            "nothing": np.zeros([0, 2]),
+        }.items():
+            tf.compat.v1.get_variable(name, initializer=value)
+        init = tf.compat.v1.global_variables_initializer()
+    with tf.compat.v1.Session(graph=graph) as session:
+        session.run(init)
+        values = read_variables(session, find_variables(graph))
+        files.write(pack_graph(graph), values)
+        assert all(hashlib.sha256(pack_value(value).data).digest() for value in values.values())
+    meta, found = files.read()
+    graph, variables = load_graph(meta)
+    with tf.compat.v1.Session(graph=graph) as session:
+        apply_parameters(session, variables, found)
+        found = read_variables(session, variables)
+    assert len(found) == 6 and found["text:0"][()] == b"end\0"
+    for name, value in values.items():
+        assert found[name].dtype == value.dtype and np.array_equal(found[name], value), name
+
+
 def test_variables_may_begin_with_one_tensor() -> None:
     graph = tf.Graph()
     with graph.as_default():
@@ -216,6 +266,18 @@ def test_refusals() -> None:
             checks.find_parameters(session, known, wished)
     with pytest.raises(st.ConfigError, match="weight_combiner"):
         checks.check_combiner(0.5)
+    with pytest.raises(st.ConfigError, match="Expected an instance"):
+        checks.check_combiner(MeanWeightCombiner)
+    assert checks.find_constants(graph, {x: [[1, 2]], "x:0": 3}, ("x:0",)) == {}
+    assert checks.find_constants(graph, {x: [[1, 2]]}, ())["x:0"].shape == (1, 2)
+    for key in ("nope:0", "nope", 3, tf.Graph()):
+        with pytest.raises(st.ConfigError, match="feed_dict has"):
+            checks.find_constants(graph, {key: 1}, ())
+    with pytest.raises(st.ConfigError, match="x:0 in feed_dict is no array"):
+        checks.find_constants(graph, {x: [[1], [1, 2]]}, ())
+    for name in ("nope", 3, None):
+        with pytest.raises(st.ConfigError, match="feed_name_list has"):
+            checks.find_feeds(graph, [name])
     with pytest.raises(st.ConfigError, match="sync_interval=0"):
         SparkSession(None, session, sync_interval=0)
     with pytest.raises(st.ConfigError, match=r"batch_size=2\.5"):
