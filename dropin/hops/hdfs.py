@@ -205,13 +205,8 @@ def chown(hdfs_path: str, user: str, group: str, project: str | None = None) -> 
 
 def cp(src_hdfs_path: str, dest_hdfs_path: str, overwrite: bool = False) -> None:
     """A file or a folder: into a folder that is there, or to another name."""
-    filesystem, name = open_path(abs_path(src_hdfs_path))
-    others, target = open_path(abs_path(dest_hdfs_path))
-    to = stores.name_target(others, name, target)
-    if filesystem is others and f"{name.rstrip('/')}/".startswith(f"{to}/"):
-        raise OSError(f"{src_hdfs_path} is or is in {to}; it cannot be copied over that")
-    stores.make_room(others, to, overwrite)
-    stores.copy(filesystem, name, others, to)
+    source, target = open_path(abs_path(src_hdfs_path)), open_path(abs_path(dest_hdfs_path))
+    stores.copy_new(*source, *target, overwrite)
 
 
 def copy_to_hdfs(
@@ -224,11 +219,7 @@ def copy_to_hdfs(
     source = str(Path(local_path).expanduser().absolute())
     if not os.path.exists(source):  # noqa: PTH110 (as text)
         raise OSError(f"{source} does not exist on this machine")
-    wished = _locate(relative_hdfs_path, project)
-    filesystem, name = open_path(wished)
-    target = stores.name_target(filesystem, source, name)
-    stores.make_room(filesystem, target, overwrite)
-    stores.put(source, make_name(filesystem, target, wished))
+    stores.copy_new(*open_path(source), *open_path(_locate(relative_hdfs_path, project)), overwrite)
 
 
 def copy_to_local(

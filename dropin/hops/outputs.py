@@ -36,9 +36,9 @@ def keep(value: Any, folder: str, project: str, log: str, key: str | None) -> di
     for name, item in outputs.items():
         if isinstance(item, str):
             full = os.path.abspath(place.to_plain(item))  # noqa: PTH100 (as text)
-            if full not in kept:
-                kept[full] = keep_file(item, folder, project, reserved)
-            outputs[name] = kept[full]
+            outputs[name] = kept.get(full) or keep_file(item, folder, project, reserved)
+            if outputs[name] != item:
+                kept[full] = outputs[name]
     outputs["log"] = place.make_relative(posixpath.join(folder, log), project)
     hdfs.dump(json.dumps(outputs), posixpath.join(folder, OUTPUTS))
     if key is not None:
@@ -107,10 +107,8 @@ def keep_file(
     Returns:
         Its path relative to the project; the value itself if it names no file.
     """
-    if not can_be_path(value):
-        return value
     full = Path(place.to_plain(value)).absolute()
-    if Path.cwd().is_relative_to(full):  # also of an empty text
+    if not can_be_path(str(full)) or Path.cwd().is_relative_to(full):  # also of an empty text
         return value
     if full.is_file() or ("/" in value and full.is_dir()):
         is_own = not place.has_scheme(folder) and full.is_relative_to(folder)

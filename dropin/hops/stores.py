@@ -118,12 +118,18 @@ def name_target(filesystem: Any, source: str, target: str) -> str:
     return target.rstrip("/")
 
 
-def make_room(filesystem: Any, target: str, overwrite: bool) -> None:
-    """Deletes what is there already, if it may be replaced."""
-    if filesystem.exists(target):
+def copy_new(filesystem: Any, name: str, others: Any, target: str, overwrite: bool) -> None:
+    """Copies into a folder that is there, or to another name; where nothing is, unless asked."""
+    if not filesystem.exists(name):
+        raise FileNotFoundError(f"{name} does not exist")
+    to = name_target(others, name, target)
+    if filesystem is others and f"{name.rstrip('/')}/".startswith(f"{to}/"):
+        raise OSError(f"{name} is, or is in, {to}; it cannot be copied over that")
+    if others.exists(to):
         if not overwrite:
-            raise OSError(f"{target} is there already; give overwrite=True to replace it")
-        remove(filesystem, target, recursive=True)
+            raise OSError(f"{to} is there already; give overwrite=True to replace it")
+        remove(others, to, recursive=True)
+    copy(filesystem, name, others, to)
 
 
 def find_size(filesystem: Any, name: str) -> int:

@@ -240,6 +240,7 @@ def test_returned_files_are_kept(
         "precision recall f1 " * 30,
         '{"a":"b/c"}' + "x" * 300,
         "a/" * 3000,
+        "a/" * 2047,
         "\0/none",
         "3/4 of rows",
         "https://host/run",
@@ -262,13 +263,22 @@ def test_returned_files_of_one_name(
     Path("other").mkdir()
     for name in ("a.txt", "other/a.txt", "output.log"):
         Path(name).write_text(name)
-    value = {"x": "a.txt", "y": "other/a.txt", "again": "./a.txt", "log": "", "l": "output.log"}
+    value = {
+        "x": "a.txt",
+        "y": "other/a.txt",
+        "again": "./a.txt",
+        "n": "",
+        "d": ".",
+        "l": "output.log",
+    }
     found = outputs.keep(value, str(own), f"{project}/", "output.log", None)
-    assert [found[name] for name in ("x", "y", "again", "l")] == [
+    assert [found[name] for name in ("x", "y", "again", "l", "n", "d")] == [
         "E/a-2.txt",
         "E/a-3.txt",
         "E/a-2.txt",
         "E/output-2.log",
+        "",
+        ".",
     ]
     texts = [(own / name).read_text() for name in ("a.txt", "a-2.txt", "a-3.txt", "output-2.log")]
     assert texts == ["written there", "a.txt", "other/a.txt", "output.log"]
@@ -407,6 +417,11 @@ def test_nothing_is_copied_over_itself(store: str) -> None:
     for source, target in (("E/a/a/one.txt", "E/a/a"), ("E/a/a", "E")):
         with pytest.raises(OSError, match="cannot be copied over"):
             hdfs.cp(source, target, overwrite=True)
+    with pytest.raises(FileNotFoundError, match="does not exist"):
+        hdfs.cp("E/none", "E/a/a/one.txt", overwrite=True)
+    if not place.has_scheme(store):
+        with pytest.raises(OSError, match="cannot be copied over"):
+            hdfs.copy_to_hdfs(f"{store}E/a", "E", overwrite=True)
     hdfs.cp("E/a", "E/a/b")
     hdfs.rename("E/a/b", "E/a/b")
     assert hdfs.load("E/a/b/a/one.txt") == hdfs.load("E/a/a/one.txt") == b"one"
