@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import posixpath
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import Any
 
 from hops import hdfs, outputs, place, stores, tensorboard
@@ -42,5 +43,19 @@ def end(metric: Any = None) -> None:
         if metric is not None:
             hdfs.dump(str(metric), posixpath.join(record.folder, outputs.METRIC))
             record.note(metric=metric)
-        if path != record.folder and os.path.isdir(path):  # noqa: PTH112 (as text)
-            stores.put(path, record.folder)
+        _keep_events(path, record.folder)
+
+
+def _keep_events(path: str, folder: str) -> None:
+    if path != folder and os.path.isdir(path):  # noqa: PTH112 (as text)
+        stores.put(path, folder)
+
+
+@atexit.register
+def _kill() -> None:
+    """What is never ended is not RUNNING when the program is over: it is KILLED."""
+    while _begun:
+        stack, record, path = _begun.pop()
+        with suppress(SystemExit), stack:
+            _keep_events(path, record.folder)
+            raise SystemExit("the program was over before experiment.end()")

@@ -14,8 +14,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from hops import place
-from hops.stores import find_local_size, find_size, find_target, make_name, open_path, put
+from hops import place, stores
+from hops.stores import find_local_size, find_size, make_name, open_path
 
 
 def project_user() -> str:
@@ -165,7 +165,7 @@ def mkdir(path: str, project: str | None = None) -> None:
 def delete(path: str, recursive: bool = False) -> None:
     filesystem, name = open_path(abs_path(path))
     if filesystem.exists(name):
-        filesystem.rm(name, recursive=recursive)
+        stores.remove(filesystem, name, recursive)
 
 
 def rmr(path: str, project: str | None = None) -> None:
@@ -174,17 +174,14 @@ def rmr(path: str, project: str | None = None) -> None:
 
 
 def move(src: str, dest: str) -> None:
-    """Into a folder that is there, or to another name."""
+    """Into a folder that is there, or to another name; in another store as well."""
     filesystem, name = open_path(abs_path(src))
-    _, target = open_path(abs_path(dest))
-    if filesystem.isdir(target):
-        target = posixpath.join(target, posixpath.basename(name.rstrip("/")))
-    filesystem.mv(name, target, recursive=filesystem.isdir(name))
+    others, target = open_path(abs_path(dest))
+    stores.move(filesystem, name, others, stores.name_target(others, name, target))
 
 
 def rename(src: str, dest: str) -> None:
-    filesystem, name = open_path(abs_path(src))
-    filesystem.mv(name, open_path(abs_path(dest))[1], recursive=filesystem.isdir(name))
+    stores.move(*open_path(abs_path(src)), *open_path(abs_path(dest)))
 
 
 def chmod(hdfs_path: str, mode: int, project: str | None = None) -> None:
@@ -208,17 +205,8 @@ def chown(hdfs_path: str, user: str, group: str, project: str | None = None) -> 
 
 def cp(src_hdfs_path: str, dest_hdfs_path: str, overwrite: bool = False) -> None:
     """A file or a folder: into a folder that is there, or to another name."""
-    source, target = abs_path(src_hdfs_path), abs_path(dest_hdfs_path)
-    filesystem, name = open_path(source)
-    others, to = open_path(target)
-    to = find_target(others, name, to, overwrite)
-    if filesystem is not others:
-        import fsspec
-
-        with fsspec.open(source, "rb") as reading, others.open(to, "wb") as writing:
-            shutil.copyfileobj(reading, writing)
-        return
-    filesystem.copy(name, to, recursive=filesystem.isdir(name))
+    source, target = open_path(abs_path(src_hdfs_path)), open_path(abs_path(dest_hdfs_path))
+    stores.copy_new(*source, *target, overwrite)
 
 
 def copy_to_hdfs(
@@ -231,10 +219,7 @@ def copy_to_hdfs(
     source = str(Path(local_path).expanduser().absolute())
     if not os.path.exists(source):  # noqa: PTH110 (as text)
         raise OSError(f"{source} does not exist on this machine")
-    wished = _locate(relative_hdfs_path, project)
-    filesystem, name = open_path(wished)
-    target = find_target(filesystem, source, name, overwrite)
-    put(source, make_name(filesystem, target, wished))
+    stores.copy_new(*open_path(source), *open_path(_locate(relative_hdfs_path, project)), overwrite)
 
 
 def copy_to_local(
@@ -258,7 +243,7 @@ def copy_to_local(
         if not overwrite:
             raise OSError(f"{target} is there, with another size; give overwrite=True to replace")
         shutil.rmtree(target) if target.is_dir() else target.unlink()
-    filesystem.get(name.rstrip("/"), str(target), recursive=filesystem.isdir(name))
+    stores.copy(filesystem, name, *open_path(str(target)))
     return str(target)
 
 

@@ -5,14 +5,19 @@ Files that a value names are copied to the experiment's folder; the value become
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import os
 import posixpath
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
 from hops import hdfs, place, stores
+
+#: Bytes of a path, and of each of its names, on Linux.
+MAX_PATH, MAX_NAME = 4095, 255
 
 OUTPUTS, METRIC, LOG = ".outputs.json", ".metric", "output.log"
 
@@ -25,9 +30,15 @@ def keep(value: Any, folder: str, project: str, log: str, key: str | None) -> di
         key: Under which the number is that a search looks at; None outside of searches.
     """
     outputs = make_outputs(value, key)
+    reserved = (OUTPUTS, METRIC, log)
+    #: By their full names: a file that is named twice is gone the second time.
+    kept: dict[str, str] = {}
     for name, item in outputs.items():
         if isinstance(item, str):
-            outputs[name] = keep_file(item, folder, project)
+            full = os.path.abspath(place.to_plain(item))  # noqa: PTH100 (as text)
+            outputs[name] = kept.get(full) or keep_file(item, folder, project, reserved)
+            if outputs[name] != item:
+                kept[full] = outputs[name]
     outputs["log"] = place.make_relative(posixpath.join(folder, log), project)
     hdfs.dump(json.dumps(outputs), posixpath.join(folder, OUTPUTS))
     if key is not None:
@@ -85,26 +96,50 @@ def to_plain(value: Any) -> Any:
     return str(value)
 
 
-def keep_file(value: str, folder: str, project: str) -> str:
+def keep_file(
+    value: str, folder: str, project: str, reserved: Collection[str] = (OUTPUTS, METRIC)
+) -> str:
     """Copies a file that a value names into the folder, and deletes it here.
+
+    Args:
+        reserved: Names that the folder needs for others.
 
     Returns:
         Its path relative to the project; the value itself if it names no file.
     """
     full = Path(place.to_plain(value)).absolute()
-    if "\0" in value or Path.cwd().is_relative_to(full):  # also of an empty text
+    if not can_be_path(str(full)) or Path.cwd().is_relative_to(full):  # also of an empty text
         return value
     if full.is_file() or ("/" in value and full.is_dir()):
         is_own = not place.has_scheme(folder) and full.is_relative_to(folder)
-        target = str(full) if is_own else posixpath.join(folder, full.name)
+        target = str(full) if is_own else find_free(folder, full.name, reserved)
         if not is_own:
             stores.put(str(full), target)
             if full.is_file():  # whole folders may be of other use
                 full.unlink()
         return place.make_relative(target, project)
-    if "/" in value and not hdfs.exists(value):
+    is_text = any(map(str.isspace, value)) or value.startswith(("http://", "https://"))
+    if "/" in value and not is_text and not hdfs.exists(value):
         raise FileNotFoundError(
             f"Could not find file or directory on path {value!r}, which the function returned:"
             f" neither below {os.getcwd()} nor in the project {project}."  # noqa: PTH109
         )
     return value
+
+
+def can_be_path(value: str) -> bool:
+    """Whether a file can have such a name: reports and JSON are too long for it."""
+    data = value.encode(errors="replace")
+    parts = data.split(b"/")
+    return b"\0" not in data and len(data) <= MAX_PATH and max(map(len, parts)) <= MAX_NAME
+
+
+def find_free(folder: str, name: str, reserved: Collection[str]) -> str:
+    """A path in the folder; numbered if there is such a file already."""
+    stem, ending = posixpath.splitext(name)
+    for number in itertools.count(2):
+        target = posixpath.join(folder, name)
+        if name not in reserved and not hdfs.exists(target):
+            break
+        name = f"{stem}-{number}{ending}"
+    return target

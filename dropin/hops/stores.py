@@ -1,9 +1,15 @@
-"""Stores of files, by their paths: opened by fsspec, filled from this machine."""
+"""Stores of files, by their paths: opened by fsspec, copied between.
+
+Names are taken as they are. fsspec's own copying and deleting read "layers=[64, 32]", the name of
+a trial, as a pattern.
+"""
 
 from __future__ import annotations
 
+import glob
 import os
 import posixpath
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -38,15 +44,92 @@ def make_name(filesystem: Any, name: str, asked: str) -> str:
     return name if not place.has_scheme(asked) else str(filesystem.unstrip_protocol(name))
 
 
-def find_target(filesystem: Any, source: str, target: str, overwrite: bool) -> str:
+def copy(filesystem: Any, name: str, others: Any, to: str) -> None:
+    """Copies a file or a folder to just that name, in the same store or another."""
+    name, to = name.rstrip("/"), to.rstrip("/")
+    others.makedirs(posixpath.dirname(to), exist_ok=True)
+    if not filesystem.isdir(name):
+        _copy_file(filesystem, name, others, to)
+        return
+    # All names first: the folder may be copied into itself.
+    found = sorted(filesystem.find(name, withdirs=True, detail=True).items())
+    others.makedirs(to, exist_ok=True)
+    for inner, entry in found:
+        target = to + inner.rstrip("/")[len(name) :]
+        # What is neither may be a link to a folder.
+        if entry["type"] == "directory" or (entry["type"] != "file" and filesystem.isdir(inner)):
+            others.makedirs(target, exist_ok=True)
+        else:
+            _copy_file(filesystem, inner, others, target)
+
+
+def _copy_file(filesystem: Any, name: str, others: Any, to: str) -> None:
+    from sparktrain.data.storage import is_local
+
+    if filesystem is others:
+        filesystem.cp_file(name, to)
+    elif is_local(others):
+        filesystem.get_file(name, to)
+    elif is_local(filesystem):
+        others.put_file(name, to)
+    else:
+        with filesystem.open(name, "rb") as reading, others.open(to, "wb") as writing:
+            shutil.copyfileobj(reading, writing)
+
+
+def move(filesystem: Any, name: str, others: Any, to: str) -> None:
+    """Moves a file or a folder to just that name, in the same store or another."""
+    from fsspec import AbstractFileSystem
+
+    name, to = name.rstrip("/"), to.rstrip("/")
+    if filesystem is others and name == to:
+        return
+    # Stores that cannot rename have the mv of the base, which takes patterns.
+    if filesystem is others and type(filesystem).mv is not AbstractFileSystem.mv:
+        filesystem.mv(name, to, recursive=filesystem.isdir(name))
+        return
+    copy(filesystem, name, others, to)
+    remove(filesystem, name, recursive=True)
+
+
+def remove(filesystem: Any, name: str, recursive: bool = False) -> None:
+    """Deletes a file, or a folder and all in it."""
+    from sparktrain.data.storage import is_local
+
+    name = name.rstrip("/")
+    if is_local(filesystem) or glob.escape(name) == name:
+        filesystem.rm(name, recursive=recursive)
+    elif filesystem.isfile(name):
+        filesystem.rm_file(name)
+    else:
+        found = filesystem.find(name, withdirs=True, detail=True) if recursive else {}
+        for inner in (one for one in found if found[one]["type"] != "directory"):
+            filesystem.rm_file(inner)
+        # The innermost first; in some stores a folder is gone with its last file.
+        for inner in (*sorted(found, reverse=True), name):
+            if filesystem.isdir(inner):
+                filesystem.rmdir(inner)
+
+
+def name_target(filesystem: Any, source: str, target: str) -> str:
+    """Where something is to be: in a folder that is there, or under another name."""
     if filesystem.isdir(target):
         target = posixpath.join(target, posixpath.basename(source.rstrip("/")))
-    if filesystem.exists(target):
+    return target.rstrip("/")
+
+
+def copy_new(filesystem: Any, name: str, others: Any, target: str, overwrite: bool) -> None:
+    """Copies into a folder that is there, or to another name; where nothing is, unless asked."""
+    if not filesystem.exists(name):
+        raise FileNotFoundError(f"{name} does not exist")
+    to = name_target(others, name, target)
+    if filesystem is others and f"{name.rstrip('/')}/".startswith(f"{to}/"):
+        raise OSError(f"{name} is, or is in, {to}; it cannot be copied over that")
+    if others.exists(to):
         if not overwrite:
-            raise OSError(f"{target} is there already; give overwrite=True to replace it")
-        filesystem.rm(target, recursive=filesystem.isdir(target))
-    filesystem.makedirs(posixpath.dirname(target.rstrip("/")), exist_ok=True)
-    return target
+            raise OSError(f"{to} is there already; give overwrite=True to replace it")
+        remove(others, to, recursive=True)
+    copy(filesystem, name, others, to)
 
 
 def find_size(filesystem: Any, name: str) -> int:

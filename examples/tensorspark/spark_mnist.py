@@ -60,16 +60,19 @@ def train(
     )
 
     # initialize the learning model exactly as Tensorflow
-    x = tf.placeholder(tf.float32, [None, pixels])
-    W = tf.Variable(tf.zeros([pixels, 10]))
-    b = tf.Variable(tf.zeros([10]))
-    y = tf.nn.softmax(tf.matmul(x, W) + b)
-    y_ = tf.placeholder(tf.float32, [None, 10])
-    cross_entropy = tf.reduce_mean(-tf.reduce_sum(y_ * tf.log(y), reduction_indices=[1]))
-    train_step = tf.train.GradientDescentOptimizer(0.5).minimize(cross_entropy)
-    init = tf.initialize_all_variables()
-    sess = tf.Session()
-    sess.run(init)
+    with tf.Graph().as_default():
+        x = tf.placeholder(tf.float32, [None, pixels])
+        W = tf.Variable(tf.zeros([pixels, 10]))
+        b = tf.Variable(tf.zeros([10]))
+        y = tf.nn.softmax(tf.matmul(x, W) + b)
+        y_ = tf.placeholder(tf.float32, [None, 10])
+        cross_entropy = tf.reduce_mean(-tf.reduce_sum(y_ * tf.log(y), reduction_indices=[1]))
+        train_step = tf.train.GradientDescentOptimizer(0.5).minimize(cross_entropy)
+        correct = tf.equal(tf.argmax(y, 1), tf.argmax(y_, 1))
+        accuracy = tf.reduce_mean(tf.cast(correct, tf.float32))
+        init = tf.initialize_all_variables()
+        sess = tf.Session()
+        sess.run(init)
 
     # Extra information to notify the SparkSession about the input/output tensor and the variables.
     feed_name_list = [x.name, y_.name]
@@ -88,8 +91,6 @@ def train(
     )
     test_images, _, test_labels = load(images, "t10k")
     test = {x: to_numbers(test_images, brightest), y_: to_one_hot(test_labels)}
-    correct = tf.equal(tf.argmax(y, 1), tf.argmax(y_, 1))
-    accuracy = tf.reduce_mean(tf.cast(correct, tf.float32))
     accuracies = []
     for _ in range(num_epoch):
         spark_sess.run(
@@ -114,7 +115,6 @@ if __name__ == "__main__":
     parser.add_argument("--num-partition", type=int, default=2)
     parser.add_argument("--num-epoch", type=int, default=1)
     args = parser.parse_args()
-    tf.disable_eager_execution()
     sc = pyspark.SparkContext(conf=pyspark.SparkConf().setAppName("spark_mnist"))
     try:
         print("accuracy", *train(sc, **vars(args)))

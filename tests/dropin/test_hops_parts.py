@@ -5,8 +5,11 @@ from __future__ import annotations
 import inspect
 import json
 import random
+import subprocess
+import sys
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -231,6 +234,56 @@ def test_returned_files_are_kept(
         outputs.keep({"a": "no/such"}, str(own), f"{project}/", "output.log", None)
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "precision recall f1 " * 30,
+        '{"a":"b/c"}' + "x" * 300,
+        "a/" * 3000,
+        "a/" * 2047,
+        "\0/none",
+        "3/4 of rows",
+        "https://host/run",
+    ],
+)
+def test_returned_text_is_no_file(project: Path, text: str) -> None:
+    value = {"report": text, "metric": 1.0}
+    found = outputs.keep(value, f"{project}/E", f"{project}/", "output.log", "metric")
+    assert found["report"] == text
+    assert json.loads((project / "E/.outputs.json").read_text())["report"] == text
+
+
+def test_returned_files_of_one_name(
+    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    own = project / "E"
+    own.mkdir()
+    (own / "a.txt").write_text("written there")
+    Path("other").mkdir()
+    for name in ("a.txt", "other/a.txt", "output.log"):
+        Path(name).write_text(name)
+    value = {
+        "x": "a.txt",
+        "y": "other/a.txt",
+        "again": "./a.txt",
+        "n": "",
+        "d": ".",
+        "l": "output.log",
+    }
+    found = outputs.keep(value, str(own), f"{project}/", "output.log", None)
+    assert [found[name] for name in ("x", "y", "again", "l", "n", "d")] == [
+        "E/a-2.txt",
+        "E/a-3.txt",
+        "E/a-2.txt",
+        "E/output-2.log",
+        "",
+        ".",
+    ]
+    texts = [(own / name).read_text() for name in ("a.txt", "a-2.txt", "a-3.txt", "output-2.log")]
+    assert texts == ["written there", "a.txt", "other/a.txt", "output.log"]
+
+
 def test_a_working_directory_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     home, work = tmp_path / "home", tmp_path / "run/work/chief-0"
     home.mkdir()
@@ -245,6 +298,29 @@ def test_a_working_directory_of_its_own(tmp_path: Path, monkeypatch: pytest.Monk
     with work_folder.entered(tmp_path / "other/work/chief-0"):
         pass
     assert not (tmp_path / "other/work").exists()
+
+
+UNENDED = """
+from pathlib import Path
+from hops import by_hand, records
+by_hand.find_session = lambda: None
+by_hand.find_run_dir = lambda *names: "events"
+records.find_app_id = lambda spark: "app"
+by_hand.begin(name="never ended", local_logdir=True)
+Path("events").mkdir()
+Path("events/one").touch()
+"""
+
+
+def test_an_experiment_that_is_never_ended_is_killed(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", UNENDED], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    assert not done.stderr
+    state = json.loads((tmp_path / "Experiments/app_1/.experiment.json").read_text())
+    assert (state["state"], state["name"]) == ("KILLED", "never ended")
+    assert "before experiment.end()" in state["error"]
+    assert (tmp_path / "Experiments/app_1/one").exists()
 
 
 # Where things are.
@@ -294,6 +370,78 @@ def test_files_of_the_project(
     hdfs.delete("Resources/b.txt")
     hdfs.rmr("Resources/deep")
     assert [Path(name).name for name in hdfs.ls("Resources")] == ["local.txt"]
+
+
+#: Of a list of hyperparameters; to fsspec, a pattern.
+ODD = "layers=[64, 32]&act=relu*"
+
+
+@pytest.fixture(params=["path", "memory"])
+def store(
+    request: pytest.FixtureRequest, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[str]:
+    """The project is a folder of this machine, or in a store without names for copying."""
+    if request.param == "memory":
+        monkeypatch.setenv(place.VARIABLE, "memory://projects/demo")
+    yield hdfs.project_path()
+    if request.param == "memory":
+        hdfs.rmr("memory://projects")
+
+
+def test_names_are_no_patterns(store: str, tmp_path: Path) -> None:
+    hdfs.dump("log", f"E/{ODD}/output.log")
+    hdfs.dump("events", f"E/{ODD}/deep[1]/events")
+    hdfs.dump("another", "E/layers=6&act=relu/output.log")
+    local = Path(hdfs.copy_to_local(f"E/{ODD}", str(tmp_path)))
+    assert (local / "deep[1]/events").read_text() == "events"
+    file = hdfs.copy_to_local(f"E/{ODD}/output.log", str(tmp_path))
+    assert Path(file).read_text() == "log"
+    hdfs.cp(f"E/{ODD}/output.log", "copied.log")
+    hdfs.cp(f"E/{ODD}", "copied")
+    hdfs.cp(f"E/{ODD}", "copied")
+    assert hdfs.load("copied.log") == hdfs.load(f"copied/{ODD}/output.log") == b"log"
+    hdfs.cp(f"E/{ODD}", "copied", overwrite=True)
+    assert len(hdfs.ls("copied", recursive=True)) == 7
+    hdfs.move(f"E/{ODD}", "moved[1]")
+    hdfs.rename("moved[1]", "renamed[1]")
+    assert hdfs.load("renamed[1]/deep[1]/events") == b"events"
+    assert not hdfs.exists("moved[1]") and not hdfs.exists(f"E/{ODD}")
+    hdfs.delete("renamed[1]/output.log")
+    hdfs.rmr("renamed[1]")
+    assert not hdfs.exists("renamed[1]")
+    assert hdfs.load("E/layers=6&act=relu/output.log") == b"another"
+
+
+def test_nothing_is_copied_over_itself(store: str) -> None:
+    hdfs.dump("one", "E/a/a/one.txt")
+    for source, target in (("E/a/a/one.txt", "E/a/a"), ("E/a/a", "E")):
+        with pytest.raises(OSError, match="cannot be copied over"):
+            hdfs.cp(source, target, overwrite=True)
+    with pytest.raises(FileNotFoundError, match="does not exist"):
+        hdfs.cp("E/none", "E/a/a/one.txt", overwrite=True)
+    if not place.has_scheme(store):
+        with pytest.raises(OSError, match="cannot be copied over"):
+            hdfs.copy_to_hdfs(f"{store}E/a", "E", overwrite=True)
+    hdfs.cp("E/a", "E/a/b")
+    hdfs.rename("E/a/b", "E/a/b")
+    assert hdfs.load("E/a/b/a/one.txt") == hdfs.load("E/a/a/one.txt") == b"one"
+
+
+@pytest.mark.parametrize("name", ["plain", ODD])
+def test_from_store_to_store(project: Path, name: str) -> None:
+    hdfs.dump("one", f"{name}/deep/one.txt")
+    hdfs.mkdir(f"{name}/empty")
+    hdfs.cp(name, "memory://box/copied")
+    assert len(hdfs.ls("memory://box/copied", recursive=True)) == 3
+    hdfs.move(f"{name}/deep/one.txt", "memory://box")
+    assert hdfs.load("memory://box/one.txt") == b"one"
+    assert not (project / name / "deep/one.txt").exists()
+    hdfs.rename("memory://box/copied", "back")
+    assert (project / "back/deep/one.txt").read_text() == "one"
+    assert not hdfs.exists("memory://box/copied")
+    hdfs.cp("memory://box/one.txt", "back/two.txt")
+    assert (project / "back/two.txt").read_text() == "one"
+    hdfs.rmr("memory://box")
 
 
 def test_paths_of_another_store() -> None:

@@ -72,8 +72,7 @@ def check_accuracy(
     spark: Any, example: Any, images: str | None, epochs_alone: int, **wishes: Any
 ) -> None:
     """With a rate of 0.5, accuracy goes up and down: what counts is the median of late epochs."""
-    with tf.Graph().as_default():
-        found = example.train(spark.sparkContext, images, **wishes)
+    found = example.train(spark.sparkContext, images, **wishes)
     data = (*load(example, images, "train"), *load(example, images, "t10k"))
     late_alone: list[float] = []
     for seed in range(3):
@@ -134,6 +133,9 @@ class Counter:
         with self.graph.as_default():
             self.x = tf.compat.v1.placeholder(tf.float32, [None, 2])
             self.w = tf.compat.v1.Variable(tf.fill([3], 10.0), name="w")
+            # Not shared: of types that numpy cannot save.
+            tf.compat.v1.Variable(["text", ""], name="texts")
+            tf.compat.v1.Variable(tf.zeros([2], tf.bfloat16), name="halves")
             self.given = tf.compat.v1.placeholder(tf.float32, [3])
             self.set = self.w.assign(self.given)
             # Named, so that a step needs its rows.

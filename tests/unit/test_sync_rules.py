@@ -13,6 +13,8 @@ from sparktrain.trainer.sync_rules import (
     AVERAGE,
     DELTA,
     ELASTIC,
+    REPLACE,
+    RULES,
     combine,
     find_rate,
     to_mean,
@@ -90,6 +92,16 @@ def test_values_are_replaced_and_never_written_to(rule: str) -> None:
     assert found.dtype == taken.dtype == np.float32
     assert not np.shares_memory(found, server)
     assert not np.shares_memory(taken, worker)
+
+
+def test_replacing_takes_what_is_sent_whatever_was_there() -> None:
+    sent = np.array([0.0, 1.0, -1.0], np.float32)
+    for server in ([np.nan, np.inf, 1e30], [0.0, 1.0, 2.0]):
+        found, taken = combine(REPLACE, 1.0, np.array(server, np.float32), sent)
+        np.testing.assert_array_equal(found, sent)
+        np.testing.assert_array_equal(taken, sent)
+        assert found.dtype == np.float32 and not np.shares_memory(found, sent)
+    assert REPLACE not in RULES
 
 
 def test_a_message_cannot_be_written_to() -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import inspect
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,12 +12,20 @@ import pytest
 import tensorflow as tf
 
 import sparktrain as st
+from sparktrain.agent.doors import make_door
 from sparktrain.agent.failure import NodeFailureError
+from sparktrain.spec import NodeSpec
+from sparktrain.trainer.store import Store
+from sparktrain.trainer.store_door import OpenStore
+from sparktrain.wire.flight import Door
+from sparktrain.wire.layout import Variable
+from sparktrain.wire.parameters import Stores
 from tensorspark.core import checks
 from tensorspark.core.batches import Batches
+from tensorspark.core.param_server import DRIVER, bring
 from tensorspark.core.partitioner import RandomPartitioner
 from tensorspark.core.paths import find_storage_options, join_base
-from tensorspark.core.session_files import SessionFiles, load_graph, pack_graph
+from tensorspark.core.session_files import SessionFiles, load_graph, pack_graph, pack_value
 from tensorspark.core.session_util import (
     apply_parameters,
     extract_fetch,
@@ -23,6 +33,7 @@ from tensorspark.core.session_util import (
     find_variables,
     read_variables,
 )
+from tensorspark.core.session_worker import Task, make_client
 from tensorspark.core.spark_session import SparkSession
 from tensorspark.core.weight_combiner import (
     DeltaWeightCombiner,
@@ -72,6 +83,27 @@ def test_means() -> None:
     assert find_rule(MeanWeightCombiner(4)) == ("average", 0.25)
     assert find_rule(DeltaWeightCombiner())[0] == "delta"
     assert find_rule(UpdateMeanWeightCombiner())[0] == "own"
+
+
+def test_a_class_of_ones_own_that_computes_nothing_new_is_its_base() -> None:
+    class Named(DeltaWeightCombiner):
+        def get_status(self) -> str:
+            return "named"
+
+    class Halves(MeanWeightCombiner):
+        def __init__(self) -> None:
+            super().__init__(2)
+
+    class Twice(DeltaWeightCombiner):
+        def compute(self, *args: Any, **kwargs: Any) -> Any:
+            return 2 * super().compute(*args, **kwargs)
+
+    assert find_rule(Named()) == ("delta", 1.0)
+    assert find_rule(Halves()) == ("average", 0.5)
+    assert find_rule(Twice())[0] == "own"
+    changed = DeltaWeightCombiner()
+    changed.compute = lambda *args, **kwargs: 0.0  # type: ignore[method-assign]
+    assert find_rule(changed)[0] == "own"
 
 
 def test_a_partitioner_spreads_rows() -> None:
@@ -151,6 +183,34 @@ def test_a_session_goes_to_a_store_and_comes_back() -> None:
     session.close()
 
 
+def test_values_that_numpy_cannot_save_come_back(tmp_path: Path) -> None:
+    graph, files = tf.Graph(), SessionFiles(f"{tmp_path}/one")
+    with graph.as_default():
+        for name, value in {
+            "text": b"end\0",
+            "texts": [["one"], [""]],
+            "halves": tf.constant([0.5, -2.0], tf.bfloat16),
+            "half": tf.constant(3, tf.bfloat16),
+            "flags": [True, False],
+            "nothing": np.zeros([0, 2]),
+        }.items():
+            tf.compat.v1.get_variable(name, initializer=value)
+        init = tf.compat.v1.global_variables_initializer()
+    with tf.compat.v1.Session(graph=graph) as session:
+        session.run(init)
+        values = read_variables(session, find_variables(graph))
+        files.write(pack_graph(graph), values)
+        assert all(hashlib.sha256(pack_value(value).data).digest() for value in values.values())
+    meta, found = files.read()
+    graph, variables = load_graph(meta)
+    with tf.compat.v1.Session(graph=graph) as session:
+        apply_parameters(session, variables, found)
+        found = read_variables(session, variables)
+    assert len(found) == 6 and found["text:0"][()] == b"end\0"
+    for name, value in values.items():
+        assert found[name].dtype == value.dtype and np.array_equal(found[name], value), name
+
+
 def test_variables_may_begin_with_one_tensor() -> None:
     graph = tf.Graph()
     with graph.as_default():
@@ -160,6 +220,22 @@ def test_variables_may_begin_with_one_tensor() -> None:
         variables = find_variables(graph)
         apply_parameters(session, variables, dict(zip(variables, ([1, 2], [3, 4]), strict=True)))
         assert np.array(session.run([one, two])).tolist() == [[1, 2], [3, 4]]
+
+
+@pytest.mark.parametrize("rule", ["average", "own"])
+def test_what_a_session_has_replaces_what_a_kept_server_has(tmp_path: Path, rule: str) -> None:
+    """Also where the difference of both is no number, or too large to be exact."""
+    w = Variable("w:0", (3,), "float32")
+    task = Task(SessionFiles(""), None, (), (w,), "space", rule, 1.0, 1)
+    door, secret = make_door(NodeSpec("ps", 0), "127.0.0.1", tmp_path, "secret")
+    with OpenStore(secret, Store()) as opened:
+        stores = Stores((Door(**{**door.to_dict(), "port": opened.port}),), "secret")
+        for values in ([np.nan, np.inf, 1.0], [1e30, 0.0, 1.0], [1.0, 1.0, 1.0], [1.0, 1.0, 2.0]):
+            wished, found = np.array(values, np.float32), np.empty(3, np.float32)
+            with make_client(stores, task, DRIVER) as client:
+                bring(client, [wished])
+                client.pull([found])
+            np.testing.assert_array_equal(found, wished)
 
 
 def test_a_store_that_cannot_be_written_to(tmp_path: Any) -> None:
@@ -190,6 +266,18 @@ def test_refusals() -> None:
             checks.find_parameters(session, known, wished)
     with pytest.raises(st.ConfigError, match="weight_combiner"):
         checks.check_combiner(0.5)
+    with pytest.raises(st.ConfigError, match="Expected an instance"):
+        checks.check_combiner(MeanWeightCombiner)
+    assert checks.find_constants(graph, {x: [[1, 2]], "x:0": 3}, ("x:0",)) == {}
+    assert checks.find_constants(graph, {x: [[1, 2]]}, ())["x:0"].shape == (1, 2)
+    for key in ("nope:0", "nope", 3, tf.Graph()):
+        with pytest.raises(st.ConfigError, match="feed_dict has"):
+            checks.find_constants(graph, {key: 1}, ())
+    with pytest.raises(st.ConfigError, match="x:0 in feed_dict is no array"):
+        checks.find_constants(graph, {x: [[1], [1, 2]]}, ())
+    for name in ("nope", 3, None):
+        with pytest.raises(st.ConfigError, match="feed_name_list has"):
+            checks.find_feeds(graph, [name])
     with pytest.raises(st.ConfigError, match="sync_interval=0"):
         SparkSession(None, session, sync_interval=0)
     with pytest.raises(st.ConfigError, match=r"batch_size=2\.5"):

@@ -22,7 +22,9 @@ def check_count(name: str, value: Any) -> None:
 
 
 def check_combiner(combiner: Any) -> None:
-    if combiner is not None and not callable(getattr(combiner, "compute", None)):
+    # A class has compute as well, and nobody to call it on.
+    is_class = isinstance(combiner, type)
+    if combiner is not None and (is_class or not callable(getattr(combiner, "compute", None))):
         raise ConfigError(
             problem=f"run() got weight_combiner={combiner!r}.",
             advice=f"Expected an instance of a subclass of {WeightCombiner.__name__}.",
@@ -48,6 +50,28 @@ def find_feeds(graph: Any, names: Any) -> tuple[tuple[str, ...], tuple[str | Non
         found.append(str(tensor.name))
         dtypes.append(_find_dtype(tensor.dtype))
     return tuple(found), tuple(dtypes)
+
+
+def find_constants(graph: Any, given: Any, feeds: Sequence[str]) -> dict[str, Any]:
+    """What feed_dict has for every mini-batch, by name; what rows have goes before it."""
+    found = {}
+    for key, value in (given or {}).items():
+        try:
+            tensor = graph.as_graph_element(key, allow_operation=False)
+        except (KeyError, TypeError, ValueError) as error:
+            raise ConfigError(
+                problem=f"feed_dict has {key!r}, which the session's graph has not: {error}.",
+                advice="Expected tensors of it, such as placeholders, or their names.",
+            ) from error
+        if tensor.name not in feeds:
+            try:
+                found[str(tensor.name)] = np.asarray(value)
+            except (TypeError, ValueError) as error:
+                raise ConfigError(
+                    problem=f"The value for {tensor.name} in feed_dict is no array: {error}.",
+                    advice="Expected values of one shape.",
+                ) from error
+    return found
 
 
 def _find_dtype(dtype: Any) -> str | None:

@@ -10,7 +10,8 @@ import pyarrow.flight as fl
 
 import sparktrain
 from sparktrain.errors import SparktrainError
-from sparktrain.wire.layout import Part, gather, scatter
+from sparktrain.trainer.sync_rules import REPLACE
+from sparktrain.wire.layout import gather
 from sparktrain.wire.parameters import ParameterClient, Stores
 from tensorspark.core.session_worker import DONE, SessionWorker, Task, make_client, name_table
 from tensorspark.core.weight_combiner import WeightCombiner, find_rule
@@ -74,7 +75,7 @@ class ParameterServer:
     def _run(self, task: Task, batches: Any, values: list[Any]) -> list[Any]:
         table = name_table(self.num_runs)
         with make_client(self._stores, task, DRIVER) as client, self._open_done() as done:
-            self._bring(client, values)
+            bring(client, values)
             self.num_runs += 1
             self._cluster.feed(batches, name=table)
             self._cluster.end_feed(table)
@@ -91,21 +92,6 @@ class ParameterServer:
             client.close()
             raise
         return client
-
-    def _bring(self, client: ParameterClient, values: list[Any]) -> None:
-        """The session's values, also if it was changed since an earlier run."""
-        if not client.open():
-            client.put(values)
-            return
-        known = [np.empty_like(value) for value in values]
-        client.pull(known)
-        if all(np.array_equal(*pair) for pair in zip(known, values, strict=True)):
-            return
-
-        def get(part: Part) -> Any:
-            return gather(part, values) - gather(part, known)
-
-        client.sync("delta", 1.0, get, lambda part, new: scatter(part, new, known))
 
     def _wait(self, done: ParameterClient) -> None:
         """Until all workers have brought what they learnt; raises the first error of any."""
@@ -126,3 +112,16 @@ class ParameterServer:
         """The same at once, because of an error."""
         with contextlib.suppress(SparktrainError):
             self._cluster.__exit__(type(error), error, error.__traceback__)
+
+
+def bring(client: ParameterClient, values: list[Any]) -> None:
+    """The session's values, also if it was changed since an earlier run."""
+    if not client.open():
+        client.put(values)
+        return
+    known = [np.empty_like(value) for value in values]
+    client.pull(known)
+    if all(np.array_equal(*pair) for pair in zip(known, values, strict=True)):
+        return
+    # What the server has may be NaN, or far away: no difference would lead from there to them.
+    client.sync(REPLACE, 1.0, lambda part: gather(part, values), lambda part, new: None)

@@ -2,7 +2,9 @@
 
 path         the values of all variables that have one, as numpy's .npz
 path.meta    the graph, a MetaGraphDef
-path.saver   the names of the variables, as JSON
+path.saver   the names of the variables, and which of them are packed, as JSON
+
+Text and types that only TensorFlow has, such as bfloat16, are packed: numpy would write pickles.
 """
 
 from __future__ import annotations
@@ -40,8 +42,9 @@ class SessionFiles:
         names = list(values)
         body = io.BytesIO()
         # Names of variables have slashes and colons, which are no good as names in a zip file.
-        np.savez(body, **{str(number): values[name] for number, name in enumerate(names)})
-        index = json.dumps({"variables": names}).encode()
+        np.savez(body, **{str(n): pack_value(values[name]) for n, name in enumerate(names)})
+        packed = [name for name in names if not is_plain(values[name])]
+        index = json.dumps({"variables": names, "packed": packed}).encode()
         contents = {self.path: body.getvalue(), self.meta_path: meta, self.saver_path: index}
         store, path = open_store(self.path, self.storage_options)
         try:
@@ -61,9 +64,10 @@ class SessionFiles:
         meta, body, index = (
             self._read(url) for url in (self.meta_path, self.path, self.saver_path)
         )
-        names = json.loads(index)["variables"]
-        with np.load(io.BytesIO(body)) as arrays:
-            return meta, {name: arrays[str(number)] for number, name in enumerate(names)}
+        told = json.loads(index)
+        with np.load(io.BytesIO(body), allow_pickle=False) as arrays:
+            values = {name: arrays[str(n)] for n, name in enumerate(told["variables"])}
+        return meta, {**values, **{name: _unpack_value(values[name]) for name in told["packed"]}}
 
     def _read(self, url: str) -> bytes:
         store, path = open_store(url, self.storage_options)
@@ -76,6 +80,28 @@ class SessionFiles:
             store, path = open_store(url, self.storage_options)
             if store.exists(path):
                 store.rm_file(path)
+
+
+def is_plain(value: Any) -> bool:
+    """Whether it is of a type of numpy's own, which have a number of bytes each."""
+    return value.dtype.isbuiltin == 1 and not value.dtype.hasobject
+
+
+def pack_value(value: Any) -> Any:
+    """An array that can be saved: of the bytes of a TensorProto, if it is none itself."""
+    if is_plain(value):
+        return value
+    import tensorflow as tf
+
+    proto = tf.make_tensor_proto(value)
+    return np.frombuffer(proto.SerializeToString(deterministic=True), np.uint8)
+
+
+def _unpack_value(packed: Any) -> Any:
+    import tensorflow as tf
+    from tensorflow.core.framework.tensor_pb2 import TensorProto
+
+    return tf.make_ndarray(TensorProto.FromString(packed.tobytes()))
 
 
 def pack_graph(graph: Any) -> bytes:

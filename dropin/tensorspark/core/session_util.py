@@ -49,7 +49,12 @@ def read_variables(session: Any, variables: Mapping[str, Any]) -> dict[str, Any]
                 values[name] = session.run(variable)
             except tf.errors.FailedPreconditionError:
                 continue
-    return {name: np.asarray(value) for name, value in values.items()}
+    return {name: _to_array(value) for name, value in values.items()}
+
+
+def _to_array(value: Any) -> Any:
+    # Text as objects: numpy's own type for it takes zeros at the end for nothing.
+    return np.array(value, object) if isinstance(value, bytes) else np.asarray(value)
 
 
 def apply_parameters(session: Any, variables: Mapping[str, Any], values: Mapping[str, Any]) -> None:

@@ -13,10 +13,16 @@ from typing import Any
 from sparktrain.driver.spark_facts import count_slots
 from sparktrain.errors import ConfigError
 from tensorspark.core.batches import Batches
-from tensorspark.core.checks import check_combiner, check_count, find_feeds, find_parameters
+from tensorspark.core.checks import (
+    check_combiner,
+    check_count,
+    find_constants,
+    find_feeds,
+    find_parameters,
+)
 from tensorspark.core.param_server import ParameterServer
 from tensorspark.core.paths import find_base_dir, find_storage_options
-from tensorspark.core.session_files import SessionFiles, pack_graph
+from tensorspark.core.session_files import SessionFiles, pack_graph, pack_value
 from tensorspark.core.session_util import (
     apply_parameters,
     extract_fetch,
@@ -126,7 +132,7 @@ class SparkSession:
         feeds, dtypes = find_feeds(graph, feed_name_list)
         known = find_variables(graph)
         variables = find_parameters(self._session, known, param_list)
-        constants = _name_constants(graph, feed_dict, feeds)
+        constants = find_constants(graph, feed_dict, feeds)
         check_combiner(weight_combiner)
         meta = pack_graph(graph)
         parameters = {one.name: known[one.name] for one in variables}
@@ -199,7 +205,7 @@ class SparkSession:
         digest = hashlib.sha256(meta)
         for name, value in rest.items():
             digest.update(f"{name} {value.dtype} {value.shape}".encode())
-            digest.update(repr(value.tolist()).encode() if value.dtype.hasobject else value.data)
+            digest.update(pack_value(value).data)
         if self._files is None or digest.hexdigest() != self._digest:
             self._remove_files()
             base = find_base_dir(self._spark, server.run_dir)
@@ -279,14 +285,3 @@ def _name_space(variables: Sequence[Any], rule: str) -> str:
     """Other parameters have another place; so have those that are cut into other parts."""
     told = f"{'own' if rule == 'own' else ''} {variables!r}"
     return hashlib.sha256(told.encode()).hexdigest()[:16]
-
-
-def _name_constants(graph: Any, given: Any, feeds: Sequence[str]) -> dict[str, Any]:
-    import numpy as np
-
-    found = {}
-    for key, value in (given or {}).items():
-        tensor = graph.as_graph_element(key, allow_operation=False)
-        if tensor.name not in feeds:
-            found[str(tensor.name)] = np.asarray(value)
-    return found

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from sparktrain.trainer.sync_rules import RULES, combine
+from sparktrain.trainer.sync_rules import REPLACE, RULES, combine
 
 #: What a program computes itself: (server's, worker's, worker, variable) -> the server's.
 Own = Callable[[Any, Any, int, str], Any]
@@ -139,7 +139,7 @@ class Store:
                     )
                 part.values = found.reshape(-1).copy()
                 return part.values
-        if rule not in RULES:
+        if rule not in (*RULES, REPLACE):
             raise StoreError(f"rule {rule!r} is not known; expected one of {', '.join(RULES)}")
         with part.lock:
             part.values, taken = combine(rule, rate, part.values, sent)

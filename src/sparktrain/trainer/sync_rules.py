@@ -19,6 +19,8 @@ import numpy as np
 
 AVERAGE, DELTA, ELASTIC = "average", "delta", "elastic"
 RULES = (AVERAGE, DELTA, ELASTIC)
+#: Not offered to programs: the server takes what is sent, whatever it had.
+REPLACE = "replace"
 
 
 def to_send(rule: str, worker: Any, base: Any) -> Any:
@@ -35,8 +37,11 @@ def combine(rule: str, rate: float, server: Any, sent: Any) -> tuple[Any, Any]:
     """The server's new values, and what the worker goes on with; changes neither argument.
 
     Args:
-        rate: 1 / num_workers for `average`, alpha for `elastic`; not used by `delta`.
+        rate: 1 / num_workers for `average`, alpha for `elastic`; not used by others.
     """
+    if rule == REPLACE:
+        taken = np.array(sent, server.dtype)
+        return taken, taken
     if rule == DELTA:
         added = np.add(server, sent)
         return added, added
