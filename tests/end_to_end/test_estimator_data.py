@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -83,6 +84,28 @@ def test_classes_are_sorted_names_or_whole_numbers(iris: Any) -> None:
     assert mapped.classes == (0, 10, 20)
     places = odd.select(to_index("ten", mapped.classes).alias("p")).distinct().collect()
     assert sorted(row.p for row in places) == [0, 1, 2]
+
+
+def test_columns_may_have_dots_in_their_names(iris: Any) -> None:
+    frame = iris.selectExpr("measures as `m.all`", "a as `a``b`", "a")
+    found = find_moments(frame, columns(frame, "m.all", "a`b", "a"), {})
+    assert len(found["m.all"].mean) == 4 and found["a`b"] == found["a"]
+
+
+class Mine(st.KerasEstimator):
+    """As users make them."""
+
+
+def test_estimators_without_a_model_and_of_other_classes_are_saved(
+    spark: Any, tmp_path: Path
+) -> None:
+    for kind in (st.KerasClassifier, Mine):
+        path = str(tmp_path / kind.__name__)
+        kind(epochs=3).write().save(path)
+        again = kind.load(path)
+        assert type(again) is kind and again.getEpochs() == 3 and again.getModel() is None
+    with pytest.raises(st.ConfigError, match="holds a Mine"):
+        st.KerasEstimator.load(path)
 
 
 @pytest.mark.parametrize(
