@@ -50,9 +50,19 @@ def open_classes(packed: bytes) -> dict[str, Any]:
     return found
 
 
+def is_keras(value: Any) -> bool:
+    """Whether it is of a class of Keras 3 or tf_keras, or of a subclass of one."""
+    return bool(_list_packages(value) & set(_KERAS))
+
+
+def _list_packages(value: Any) -> set[str]:
+    return {cls.__module__.split(".")[0] for cls in type(value).__mro__}
+
+
 def find_own(model: Any) -> dict[str, Any]:
     """Classes and functions by the names that Keras knows them by."""
-    module = next(name for name in _list_modules(type(model)) if name in _KERAS)
+    names = _list_packages(model)
+    module = next(name for name in _KERAS if name in names)
     get_name = sys.modules[module].saving.get_registered_name
     found: dict[str, Any] = {}
     for layer in model._flatten_layers():
@@ -75,7 +85,3 @@ def load_with(models: Any, path: str, packed: bytes, **options: Any) -> Any:
     """
     own: Mapping[str, Any] = open_classes(packed)
     return models.load_model(path, custom_objects=own or None, **options)
-
-
-def _list_modules(cls: type) -> list[str]:
-    return [one.__module__.split(".")[0] for one in cls.__mro__]
