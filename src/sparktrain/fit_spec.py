@@ -175,9 +175,11 @@ class Fitted:
         contract: What goes in and comes out, as JSON takes it.
         summary: As Keras prints it.
         stopped: Why training ended before its last epoch; empty if it did not.
+        classes: The user's own that the model is made of, pickled; empty if there are none.
     """
 
     model: bytes = field(repr=False)
     contract: Mapping[str, Any]
     summary: str = field(repr=False)
     stopped: str = ""
+    classes: bytes = field(default=b"", repr=False)

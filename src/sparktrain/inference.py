@@ -41,7 +41,8 @@ def predict(
         model: A .keras or .h5 file, a SavedModel folder, a .weights.h5 file (with build), at any
             path of fsspec; a Keras model; or a model of an estimator.
         inputs: For each input of the model its column, or columns to join. For a model of one
-            input also a column or a list. Defaults to columns named like the inputs.
+            input also a column or a list. Defaults to columns named like the inputs, and for a
+            model of an estimator to those it was trained on.
         outputs: For each output its column; argmax() and top_k() make classes of scores, and a
             list makes several columns of one output. A layer's name gives what it computes.
             Defaults to all outputs; the only one is called "prediction".
@@ -70,6 +71,10 @@ def predict(
             problem=f"predict() got a {type(frame).__name__}.", advice="Expected a Spark DataFrame."
         )
     source, info, picks = _look(frame.sparkSession, model, build, signature, outputs, types)
+    trained = getattr(model, "contract", None)
+    # Where these columns are not, others may be named like the inputs, as for any model.
+    if inputs is None and trained is not None and set(trained.columns) <= set(frame.columns):
+        inputs = dict(trained.feeds)
     return score_frame(
         frame,
         source,

@@ -54,7 +54,7 @@ def write_models(folder: Path) -> dict[str, Any]:
     tf.saved_model.save(
         module,
         str(folder / "strings"),
-        signatures={"serving_default": module.serve, "pairs": module.pairs},
+        signatures={"serving_default": module.serve, "pairs": module.pairs, "split": module.split},
     )
     return {"flat": model, "both": both, "text": text}
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,6 +15,7 @@ import estimator_cases as cases
 import sparktrain as st
 from sparktrain.data.schema import Wishes, make_columns
 from sparktrain.ml.labels import find_classes, to_index
+from sparktrain.ml.outputs import Added, finish
 from sparktrain.ml.prepare import DataWishes, prepare
 from sparktrain.ml.split import split
 from sparktrain.ml.stats import find_moments
@@ -85,6 +89,79 @@ def test_classes_are_sorted_names_or_whole_numbers(iris: Any) -> None:
     assert sorted(row.p for row in places) == [0, 1, 2]
 
 
+def test_columns_may_have_dots_in_their_names(iris: Any) -> None:
+    frame = iris.selectExpr("measures as `m.all`", "a as `a``b`", "a")
+    found = find_moments(frame, columns(frame, "m.all", "a`b", "a"), {})
+    assert len(found["m.all"].mean) == 4 and found["a`b"] == found["a"]
+
+
+class Mine(st.KerasEstimator):
+    """As users make them."""
+
+
+def test_estimators_without_a_model_and_of_other_classes_are_saved(
+    spark: Any, tmp_path: Path
+) -> None:
+    for kind in (st.KerasClassifier, Mine):
+        path = str(tmp_path / kind.__name__)
+        kind(epochs=3).write().save(path)
+        again = kind.load(path)
+        assert type(again) is kind and again.getEpochs() == 3 and again.getModel() is None
+    with pytest.raises(st.ConfigError, match="holds a Mine"):
+        st.KerasEstimator.load(path)
+
+
+def test_labels_of_bytes_are_names(iris: Any) -> None:
+    frame = iris.selectExpr("binary(species) as y")
+    found = find_classes({"train": frame}, "", columns(frame, "y")[0], None)
+    assert found.classes == cases.IRIS and json.dumps(found.classes)
+    places = frame.select(to_index("y", found.classes).alias("p")).distinct().collect()
+    assert sorted(row.p for row in places) == [0, 1, 2]
+    given = find_classes({"train": frame}, "", columns(frame, "y")[0], list(cases.IRIS))
+    assert given.classes == cases.IRIS
+    odd = iris.selectExpr("unhex('ff') as y")
+    with pytest.raises(st.SchemaError, match="no text"):
+        find_classes({"train": odd}, "", columns(odd, "y")[0], None)
+
+
+@pytest.mark.parametrize(
+    "label",
+    [
+        "if(id = 1, array(0F, 1F), array(1F, 0F))",
+        "array(0D, if(id = 1, 1D, -1D))",
+        "binary(if(id = 1, 'b', 'a'))",
+        "if(id = 1, 'b', 'a')",
+    ],
+)
+def test_the_position_of_a_label_in_every_form(iris: Any, label: str) -> None:
+    from pyspark.ml.functions import array_to_vector
+
+    frame = iris.selectExpr("id", f"{label} as y")
+    added = Added((), index=("y", "place", ("a", "b"), 2))
+    frames = [frame]
+    if "array" in label:
+        frames.append(frame.withColumn("y", array_to_vector(frame["y"])))
+    for one in frames:
+        found = {row.id: row.place for row in finish(one.filter("id < 2"), added).collect()}
+        assert found == {0: 0.0, 1: 1.0}
+
+
+@pytest.mark.parametrize(
+    ("expression", "classes", "words"),
+    [
+        ("date'2020-01-01'", None, "is a date"),
+        ("timestamp'2020-01-01'", None, "is a timestamp"),
+        ("species", [1, 2], "has strings, but classes has 1"),
+    ],
+)
+def test_labels_that_are_no_names_are_refused_before_a_job(
+    iris: Any, expression: str, classes: Any, words: str
+) -> None:
+    frame = iris.selectExpr(f"{expression} as y").filter("raise_error('a job') is null")
+    with pytest.raises(st.SchemaError, match=words):
+        find_classes({"train": frame}, "", columns(frame, "y")[0], classes)
+
+
 @pytest.mark.parametrize(
     ("expression", "words"),
     [
@@ -121,3 +198,6 @@ def test_string_labels_are_fed_as_positions(iris: Any) -> None:
     rows = prepared.tables["train"].frame.select("species").distinct().collect()
     assert sorted(row.species for row in rows) == [0, 1, 2]
     assert len(prepared.spec.moments["v"].mean) == 4
+    other = replace(wishes, validation=iris.selectExpr("v", "label as species"))
+    with pytest.raises(st.SchemaError, match=r"'species' of 'validation'.*whole numbers"):
+        prepare(iris, other)

@@ -300,3 +300,44 @@ def test_the_driver_refuses_before_any_run(
     for word in words:
         assert word in str(caught.value)
     assert not (tmp_path / "run" / "run.json").exists()
+
+
+def test_layers_of_ones_own_and_names_of_two_classes(iris: Any, spark: Any, tmp_path: Path) -> None:
+    """A subclass of Model behind standardisation, scored, saved, loaded, and on a stream."""
+    frame = iris.filter("label < 2").selectExpr("id", "measures", "binary(species) as species")
+    model = make(
+        model=cases.build_own,
+        labelCol="species",
+        loss="binary_crossentropy",
+        standardize=True,
+        learningRate=0.1,
+        epochs=8,
+        progress=False,
+        runDir=str(tmp_path / "run"),
+    ).fit(frame)
+    assert model.classes == ("setosa", "versicolor")
+    scored = model.transform(frame)
+    evaluator = BinaryClassificationEvaluator(labelCol="label_index")
+    assert evaluator.evaluate(scored) > 0.99
+    rows = scored.orderBy("id").select("prediction", "predicted_label").collect()
+    assert {(row[0], row[1]) for row in rows} == {(0.0, "setosa"), (1.0, "versicolor")}
+    model.write().save(str(tmp_path / "model"))
+    again = st.KerasModel.load(str(tmp_path / "model"))
+    assert again.transform(frame).orderBy("id").select(
+        "prediction", "predicted_label").collect() == rows  # fmt: skip
+    assert again.keras_model().name == model.keras_model().name
+    # Without inputs: the columns that it was trained on.
+    plain = st.predict(frame, model, outputs="p").orderBy("id").collect()
+    assert [float(row["p"][0] >= 0.5) for row in plain] == [row[0] for row in rows]
+    frame.write.parquet(str(tmp_path / "in"))
+    stream = spark.readStream.schema(frame.schema).parquet(str(tmp_path / "in"))
+    query = (
+        model.transform(stream)
+        .writeStream.format("parquet")
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .trigger(availableNow=True)
+        .start(str(tmp_path / "out"))
+    )
+    assert query.awaitTermination(120)
+    written = spark.read.parquet(str(tmp_path / "out")).orderBy("id")
+    assert written.select("prediction", "predicted_label").collect() == rows

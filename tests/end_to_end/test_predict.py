@@ -146,6 +146,50 @@ def test_a_model_that_takes_batches_of_one_size(spark: Any, models: Any, folder:
     assert collect(scored).tolist() == [n + 3.0 for n in range(5)]
 
 
+def test_columns_of_any_name_are_read_and_kept(
+    spark: Any, frame: Any, models: Any, folder: Path
+) -> None:
+    odd = frame.withColumnsRenamed({"features": "my.features", "name": "a`name"})
+    scored = st.predict(odd, folder / "flat.keras", inputs="my.features", outputs="the.best")
+    assert scored.columns == ["id", "my.features", "a`name", "the.best"]
+    row = scored.filter("id = 7").first()
+    assert row["a`name"] == "name 7" and list(row["my.features"]) == ROWS[7].tolist()
+    expected = models["flat"].predict(ROWS[7:8], verbose=0)[0]
+    np.testing.assert_allclose(row["the.best"], expected, rtol=1e-5, atol=1e-6)
+
+
+def test_a_null_inside_an_array_is_a_null(spark: Any, models: Any, folder: Path) -> None:
+    rows = [(0, [1.0, 2.0, 3.0, 4.0]), (1, [1.0, None, 3.0, 4.0]), (2, None)]
+    frame = spark.createDataFrame(rows, "id long, features array<float>").coalesce(1)
+    scored = st.predict(frame, folder / "flat.keras", nulls="null")
+    answered = {row["id"]: row["prediction"] is not None for row in scored.collect()}
+    assert answered == {0: True, 1: False, 2: False}
+
+
+def test_answers_of_varying_lengths(spark: Any, models: Any, folder: Path) -> None:
+    frame = spark.createDataFrame([(0, "a-b"), (1, "c"), (2, "d-e-f")], "id long, line string")
+    scored = st.predict(frame.coalesce(1), folder / "strings", signature="split", outputs="p")
+    found = {row["id"]: row["p"] for row in scored.collect()}
+    assert found == {0: ["a", "b"], 1: ["c"], 2: ["d", "e", "f"]}
+
+
+def test_a_model_of_this_process_with_layers_of_its_own(frame: Any) -> None:
+    """A Sequential model, whose inner layer is asked for, in workers that know no such class."""
+    import keras
+
+    class Twice(keras.layers.Layer):  # type: ignore[misc]
+        def call(self, values: Any) -> Any:
+            return values * 2
+
+    model = keras.Sequential(
+        [keras.Input((4,)), Twice(name="twice"), keras.layers.Dense(2, name="last")]
+    )
+    scored = st.predict(frame, model, inputs="features", outputs={"twice": "t", "last": "p"})
+    np.testing.assert_allclose(collect(scored, "t"), ROWS * 2, rtol=1e-6)
+    expected = model.predict(ROWS, verbose=0)
+    np.testing.assert_allclose(collect(scored, "p"), expected, rtol=1e-5, atol=1e-6)
+
+
 def test_no_rows_at_all(frame: Any, models: Any, folder: Path) -> None:
     scored = st.predict(frame.filter("id < 0"), folder / "flat.keras")
     assert scored.collect() == []

@@ -160,3 +160,29 @@ def test_our_errors_are_shown_as_text_without_a_stack(
     out, err = capsys.readouterr()
     assert out == ""
     assert err == "ConfigError: There is no file 'nosuch.py'. Check the path.\n"
+
+
+def test_what_spark_refuses_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from pyspark.errors import AnalysisException
+
+    import sparktrain.cli.app as module
+
+    def refuse() -> None:
+        raise AnalysisException("Path does not exist: file:/absent.\n'Project [*]\n+- more")
+
+    monkeypatch.setattr(module, "app", refuse)
+    with pytest.raises(SystemExit) as caught:
+        main()
+    assert caught.value.code == 1
+    shown = capsys.readouterr().err.strip()
+    assert "Path does not exist: file:/absent." in shown and "AnalysisException" in shown
+    assert len(shown.splitlines()) == 1
+
+    def fail() -> None:
+        raise KeyError("of the user's own script")
+
+    monkeypatch.setattr(module, "app", fail)
+    with pytest.raises(KeyError):
+        main()

@@ -64,6 +64,11 @@ def test_the_signature_shows_all_params() -> None:
         ({"modelArgs": {"f": build}}, ["modelArgs", "plain"]),
         ({"standardize": "x"}, ["standardize", "list"]),
         ({"loss": object()}, ["loss", "object"]),
+        ({"classes": "ab"}, ["classes", "'ab'", "list"]),
+        ({"classes": {"a": 0}}, ["classes", "list"]),
+        ({"classes": ["a", 1]}, ["classes", "strings, or of numbers"]),
+        ({"classes": []}, ["classes", "list"]),
+        ({"classes": 3}, ["classes", "list"]),
         ({"epoch": 3}, ["epoch", "Did you mean epochs?"]),
     ],
 )
@@ -109,3 +114,10 @@ def test_a_function_that_cannot_travel_is_named() -> None:
 
     with pytest.raises(st.FunctionError, match="bad"):
         pack_model(bad, None)
+
+
+def test_classes_may_come_from_numpy() -> None:
+    import numpy as np
+
+    assert st.KerasEstimator(classes=np.array([3, 1])).getClasses() == [3, 1]
+    assert st.KerasEstimator(classes=("a", "b")).getClasses() == ["a", "b"]

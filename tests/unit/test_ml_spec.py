@@ -4,22 +4,37 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import zipfile
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 import sparktrain as st
 from sparktrain.data.schema import Column
-from sparktrain.fit_spec import Candidate, DataSpec, LabelSpec, LossKind, ModelPart, find_kind
+from sparktrain.fit_spec import (
+    Candidate,
+    DataSpec,
+    Fitted,
+    LabelSpec,
+    LossKind,
+    ModelPart,
+    find_kind,
+)
+from sparktrain.ml import fitting
+from sparktrain.ml.columns import check_alike
 from sparktrain.ml.contract import FORMAT, Contract
 from sparktrain.ml.fitting import fingerprint, pick_history
 from sparktrain.ml.outputs import Names, plan_columns
 from sparktrain.ml.plotting import find_curves
 from sparktrain.ml.prepare import Prepared
 from sparktrain.ml.wishes import _find_classes, _find_patience
+from sparktrain.scoring.keras_files import digest_keras
 from sparktrain.scoring.spec import ModelInfo, TensorInfo
 from sparktrain.trainer.fit_inputs import guess_inputs, plan_inputs
 from sparktrain.trainer.fit_labels import match_labels, plan_label
+from sparktrain.trainer.fit_plan import check_lengths
 
 
 def column(name: str, dtype: str = "float", *shape: int | None) -> Column:
@@ -263,3 +278,66 @@ def test_another_fit_has_another_fingerprint() -> None:
     other = dataclasses.replace(one, learning_rate=0.1)
     assert fingerprint(prepared, [one]) == fingerprint(prepared, [longer])
     assert fingerprint(prepared, [one]) != fingerprint(prepared, [other])
+
+
+def test_rows_to_validate_with_have_the_form_of_the_others() -> None:
+    train = {"x": column("x", "float", -1), "y": column("y", "string")}
+    check_alike(train, {"x": column("x", "double", 4), "y": column("y", "binary")})
+    with pytest.raises(st.SchemaError, match=r"'y' of 'validation'.*whole numbers.*text"):
+        check_alike(train, {"x": column("x", "float", -1), "y": column("y", "integer")})
+    with pytest.raises(st.SchemaError, match=r"'x' of 'validation'.*2 dimensions.*1 dim"):
+        check_alike(train, {"x": column("x", "float", -1, -1), "y": column("y", "string")})
+    with pytest.raises(st.SchemaError, match=r"'x' of 'validation'.*\(5,\).*\(4,\)"):
+        check_lengths({"x": column("x", "float", 4)}, {"x": column("x", "float", 5)})
+
+
+def save(path: Path, config: str, weights: bytes, date: str) -> bytes:
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("metadata.json", json.dumps({"date_saved": date}))
+        archive.writestr("config.json", config)
+        archive.writestr("model.weights.h5", weights)
+    return path.read_bytes()
+
+
+def test_a_model_saved_again_is_the_same_fit(tmp_path: Path) -> None:
+    prepared = Prepared({}, DataSpec(("x",), (LabelSpec("y"),)))
+    files = [
+        save(tmp_path / "one.keras", "{}", b"1", "monday"),
+        save(tmp_path / "two.keras", "{}", b"1", "tuesday"),
+        save(tmp_path / "three.keras", "{}", b"2", "tuesday"),
+    ]
+    assert len(set(files)) == 3
+    found = [
+        fingerprint(prepared, [Candidate(ModelPart("m", file=one), 32, 1, 0)]) for one in files
+    ]
+    assert found[0] == found[1] != found[2]
+    assert digest_keras(b"no zip") != digest_keras(b"other")
+
+
+def test_who_cannot_see_what_is_done_trains_one_by_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second of three fails, on a disk that is not the driver's: only it is blamed."""
+    runs: list[list[int]] = []
+
+    def run(function: Any, *, args: Any, **_: Any) -> Any:
+        seeds = [one.seed for one in args.candidates]
+        runs.append(seeds)
+        if 2 in seeds:
+            raise st.NodeFailedError(node="chief:0", host="h", what="the second")
+        models = [Fitted(b"", {}, str(seed)) for seed in seeds]
+        return SimpleNamespace(run_dir=str(tmp_path), value=models, metrics=[])
+
+    monkeypatch.setattr(fitting, "run", run)
+    monkeypatch.setattr(fitting.spark_facts, "count_slots", lambda spark: None)
+    monkeypatch.setattr(fitting.spark_facts, "get_conf", lambda spark, key: None)
+    prepared = Prepared({}, DataSpec(("x",), (LabelSpec("y"),)))
+    candidates = [Candidate(ModelPart("m"), 32, 1, seed) for seed in (1, 2, 3)]
+    wishes = fitting.RunWishes(1, 0, str(tmp_path), None, None, None)
+    found = fitting.train(None, prepared, candidates, wishes, is_grid=True)  # type: ignore[arg-type]
+    assert runs == [[1, 2, 3], [1], [2], [3]]
+    assert [getattr(one, "fitted", None) and one.fitted.summary for one in found] == [
+        "1",
+        None,
+        "3",
+    ]  # type: ignore[union-attr]

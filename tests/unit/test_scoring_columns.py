@@ -10,8 +10,10 @@ import pytest
 
 from sparktrain.data.arrow import make_block
 from sparktrain.data.faults import BadRowError, Place
-from sparktrain.errors import SchemaError
+from sparktrain.data.nulls import find_nulls, has_nulls
+from sparktrain.errors import ConfigError, SchemaError
 from sparktrain.scoring.columns import make_feeds, plan_inputs
+from sparktrain.scoring.plan import Choices
 from sparktrain.scoring.spec import ModelInfo, TensorInfo
 
 
@@ -165,3 +167,33 @@ def test_a_declared_length_holds_where_the_model_leaves_it_open() -> None:
         rows = pa.RecordBatch.from_pydict({"w": pa.array([[1], [2, 3]], pa.list_(pa.int32()))})
         block = make_block(rows, found.columns, Place("t", 0, 0))
         assert make_feeds(block, found)["in"].shape == (2, length)
+
+
+def test_advice_of_scoring_is_about_what_scoring_takes() -> None:
+    columns = plan({"p": array_of("double")}, (2,)).columns
+    where = Place("predict", 0, 0, is_scored=True)
+    with pytest.raises(BadRowError, match="padded by pad=") as caught:
+        make_block(pa.RecordBatch.from_pydict({"p": pa.array([[1.0]])}), columns, where)
+    assert "shapes=" not in str(caught.value)
+    with pytest.raises(BadRowError, match=r"fill=.*nulls='null'") as caught:
+        make_block(pa.RecordBatch.from_pydict({"p": pa.array([[1.0, None]])}), columns, where)
+    assert "mask=" not in str(caught.value)
+    padded = plan({"p": array_of("double")}, (2,), pad={"p": 0}).columns
+    with pytest.raises(BadRowError, match=r"at most 2 are expected, in row 0.*Use slice"):
+        make_block(pa.RecordBatch.from_pydict({"p": pa.array([[1.0, 2, 3]])}), padded, where)
+
+
+def test_a_row_with_a_null_inside_is_a_null_row() -> None:
+    rows: list[Any] = [[[1, 2], [3]], None, [[None], []], [], [None, [4]], [[5]]]
+    array = pa.array(rows, pa.list_(pa.list_(pa.int32())))
+    assert find_nulls(array).tolist() == [False, True, True, False, True, False]
+    assert find_nulls(array.slice(3)).tolist() == [False, True, False]
+    assert find_nulls(pa.array([1, None])).tolist() == [False, True]
+    assert has_nulls(array) and has_nulls(pa.array([[None, 1]]))
+    assert not has_nulls(array.slice(5)) and not has_nulls(pa.array([[1]]))
+
+
+def test_batch_sizes_may_come_from_numpy() -> None:
+    assert type(Choices(batch_size=np.int64(7)).batch_size) is int
+    with pytest.raises(ConfigError, match=r"batch_size=.*0"):
+        Choices(batch_size=np.int64(0))

@@ -88,3 +88,11 @@ def test_one_value() -> None:
 def test_what_cannot_be_made_is_refused(pick: Pick, tensor: TensorInfo, words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         find_type(pick, tensor)
+
+
+def test_scores_that_are_no_numbers_have_no_best_class() -> None:
+    scores = np.array([[np.nan, 0.7, 0.2], [0.5, 0.2, 0.3]], np.float32)
+    assert make(argmax("c"), FLAT, scores).to_pylist() == [None, 0.0]
+    named = argmax("c", classes=["cat", "dog", "eel"])
+    assert make(named, FLAT, scores).to_pylist() == [None, "cat"]
+    assert make(argmax("c"), ONE, np.array([[np.nan], [0.6]])).to_pylist() == [None, 1.0]

@@ -7,7 +7,7 @@ import os
 import runpy
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
@@ -35,12 +35,27 @@ Master = Annotated[
 
 
 def main() -> None:
-    """The entry point: our own errors are shown as text, without our stack."""
+    """The entry point: our own errors and Spark's are shown as text, without a stack."""
     try:
         app()
     except SparktrainError as error:
-        typer.secho(f"{type(error).__name__}: {error}", fg="red", err=True)
-        sys.exit(1)
+        _fail(f"{type(error).__name__}: {error}")
+    except Exception as error:
+        # Of the user's own code the stack is wanted; of Spark's refusals one line says it all.
+        if not _is_of_spark(error):
+            raise
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        _fail(f"Spark refused: {lines[0] if lines else 'no reason given'} [{type(error).__name__}]")
+
+
+def _is_of_spark(error: Exception) -> bool:
+    modules = {cls.__module__.split(".")[0] for cls in type(error).__mro__}
+    return bool(modules & {"pyspark", "py4j"})
+
+
+def _fail(text: str) -> NoReturn:
+    typer.secho(text, fg="red", err=True)
+    sys.exit(1)
 
 
 def _show_version(wanted: bool) -> None:

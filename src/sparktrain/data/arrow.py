@@ -92,11 +92,16 @@ def _fill(array: pa.Array, column: Column, place: Place) -> pa.Array:
         return array
     if column.fill is None:
         row = int(np.flatnonzero(array.is_null().to_numpy(zero_copy_only=False))[0])
-        raise place.refuse(column, row, "is null", _null_advice(column))
+        raise place.refuse(column, row, "is null", _null_advice(column, place))
     return array.fill_null(_cast_fill(column.fill, array.type))
 
 
-def _null_advice(column: Column) -> str:
+def _null_advice(column: Column, place: Place) -> str:
+    if place.is_scored:
+        return (
+            f"Give fill={{{column.name!r}: ...}}, or filter such rows; predict() takes nulls='null'"
+            " as well, for no answer."
+        )
     return f"Give fill={{{column.name!r}: ...}} or mask=[{column.name!r}], or filter such rows."
 
 
@@ -212,14 +217,18 @@ def _check_lengths(
     row = first if rows is None else int(rows[first])
     where = f" at depth {level + 1}" if level else ""
     varying = f"{column.name!r}: {(None,) * column.depth}"
-    raise place.refuse(
-        column,
-        row,
-        f"has {int(lengths[first])} {what}{where} where {expected} are expected,",
-        f"For lengths that vary declare shapes={{{varying}}} or pad={{{column.name!r}: 0}}."
-        if what == "values"
-        else "Leave its shape out to get the bytes as they are.",
-    )
+    if place.is_scored:
+        advice = "The model takes no other length."
+        if what == "values":
+            advice = f"Shorter ones are padded by pad={{{column.name!r}: 0}}."
+    elif what == "values":
+        advice = (
+            f"For lengths that vary declare shapes={{{varying}}} or pad={{{column.name!r}: 0}}."
+        )
+    else:
+        advice = "Leave its shape out to get the bytes as they are."
+    problem = f"has {int(lengths[first])} {what}{where} where {expected} are expected,"
+    raise place.refuse(column, row, problem, advice)
 
 
 def _check_longest(
@@ -240,7 +249,8 @@ def _check_longest(
         column,
         int(rows[first]),
         f"has {int(lengths[first])} values{where} where at most {size} are expected,",
-        f"Declare a longer shape, or slice({column.name}, 1, {size}) in Spark.",
+        ("Use " if place.is_scored else "Declare a longer shape, or ")
+        + f"slice({column.name}, 1, {size}) in Spark.",
     )
 
 
@@ -258,7 +268,7 @@ def _pad(
     for level, size in enumerate(levels):
         if level and values.null_count and column.fill is None:
             row = int(inside[np.flatnonzero(values.is_null().to_numpy(zero_copy_only=False))[0]])
-            raise place.refuse(column, row, "has a null inside", _null_advice(column))
+            raise place.refuse(column, row, "has a null inside", _null_advice(column, place))
         lengths = _lengths(values)
         _check_longest(lengths, size, column, place, inside, level)
         within = np.arange(int(lengths.sum())) - np.repeat(np.cumsum(lengths) - lengths, lengths)
@@ -285,7 +295,9 @@ def _fill_inner(
         return values
     if column.fill is None:
         position = int(np.flatnonzero(values.is_null().to_numpy(zero_copy_only=False))[0])
-        raise place.refuse(column, int(rows[position]), "has a null inside", _null_advice(column))
+        raise place.refuse(
+            column, int(rows[position]), "has a null inside", _null_advice(column, place)
+        )
     return values.fill_null(_cast_fill(column.fill, values.type))
 
 
@@ -298,7 +310,7 @@ def _store_ragged(array: pa.Array, column: Column, place: Place) -> pa.Array:
             return _store_values(_fill_inner(level, column, place, rows), column)
         if level.null_count and column.fill is None:
             row = int(rows[np.flatnonzero(level.is_null().to_numpy(zero_copy_only=False))[0]])
-            raise place.refuse(column, row, "has a null inside", _null_advice(column))
+            raise place.refuse(column, row, "has a null inside", _null_advice(column, place))
         lengths = _lengths(level)
         position = column.depth - depth
         expected = column.shape[position]

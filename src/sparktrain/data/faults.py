@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from sparktrain.data.schema import Column
 
@@ -22,6 +22,8 @@ class Place:
     table: str
     partition: int
     first_row: int
+    #: Whether the rows are scored: what can be declared then is less than for training.
+    is_scored: bool = field(default=False, kw_only=True)
 
     def refuse(self, column: Column, row: int, problem: str, advice: str) -> BadRowError:
         return BadRowError(

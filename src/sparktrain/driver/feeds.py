@@ -13,6 +13,7 @@ from sparktrain.agent.feeding import SCHEMA, FeedTask
 from sparktrain.data.schema import Column
 from sparktrain.data.tables import Table
 from sparktrain.driver import failures
+from sparktrain.driver.arrow_jobs import map_in_arrow
 from sparktrain.driver.feed_terms import Terms, Watch
 from sparktrain.driver.group import Group
 from sparktrain.driver.tables import name_tables, plan_frame
@@ -139,7 +140,7 @@ class Feeds:
     def _plan_frame(self, frame: Any, columns: tuple[Column, ...], name: str) -> Run:
         def run(feed: str) -> list[Came]:
             task = FeedTask(self._group.target, feed, name, columns)
-            rows = frame.mapInArrow(task, SCHEMA).collect()
+            rows = map_in_arrow(frame, task, SCHEMA).collect()
             return [(row.node, row.rows, row.is_wanted) for row in rows]
 
         return run

@@ -16,6 +16,8 @@ from typing import Any
 from sparktrain.data.storage import is_local, open_store
 from sparktrain.driver.plan import find_own_path
 from sparktrain.errors import ConfigError, ModelError
+from sparktrain.scoring.keras_files import digest_keras
+from sparktrain.scoring.own_classes import is_keras, pack_classes
 from sparktrain.scoring.spec import KERAS, SAVED_MODEL, WEIGHTS, ModelSource
 
 #: Models up to this size travel with the job, so that executors need no shared folder.
@@ -36,7 +38,7 @@ def find_source(
         source = own
     elif isinstance(model, (str, os.PathLike)):
         source = _find_path(os.fspath(model), build)
-    elif hasattr(model, "save") and hasattr(model, "layers"):
+    elif is_keras(model) and hasattr(model, "save") and hasattr(model, "layers"):
         source = pack_keras(model)
     else:
         raise ModelError(model=type(model).__name__, problem="It is no model.", advice=_ADVICE)
@@ -63,7 +65,9 @@ def pack_keras(model: Any) -> ModelSource:
         path = Path(folder, "model.keras")
         model.save(path)
         data = path.read_bytes()
-    return ModelSource(KERAS, f"{model.name}.keras", _digest(data), packed=data)
+    classes = pack_classes(model)
+    key = digest_keras(data) + (_digest(classes) if classes else "")
+    return ModelSource(KERAS, f"{model.name}.keras", key, packed=data, classes=classes)
 
 
 def _with_build(source: ModelSource, build: Callable[[], Any]) -> ModelSource:

@@ -11,6 +11,7 @@ from sparktrain.agent.asking import AskTask
 from sparktrain.agent.failure import find_failure
 from sparktrain.data.tables import Table, table
 from sparktrain.driver import failures
+from sparktrain.driver.arrow_jobs import map_in_arrow
 from sparktrain.driver.group import Group
 from sparktrain.driver.plan import check_limit
 from sparktrain.driver.tables import name_tables, plan_frame
@@ -65,8 +66,7 @@ def predict(
         )
     task = AskTask(group.target, columns, to_arrow_schema(answers))
     schema = StructType([*frame.schema.fields, *answers.fields])
-    scored: DataFrame = frame.mapInArrow(task, schema)
-    return scored
+    return map_in_arrow(frame, task, schema)
 
 
 def _describe_wait(group: Group, seconds: float) -> str:
@@ -99,7 +99,7 @@ def _probe(group: Group, frame: Any, task: AskTask, timeout_s: float | None) -> 
     title = f"sparktrain cluster {group.plan.run_id}: what is answered?"
     job = TaggedJob(
         group.spark,
-        lambda: frame.limit(1).mapInArrow(task, "schema binary").collect(),
+        lambda: map_in_arrow(frame.limit(1), task, "schema binary").collect(),
         tag,
         title,
         group.hub.wake,

@@ -64,6 +64,7 @@ def score_frame(
     """
     from pyspark.sql.types import StructType
 
+    from sparktrain.driver.arrow_jobs import map_in_arrow
     from sparktrain.driver.tables import quote
 
     choices = Choices(batch_size, on_error, error_column, nulls, fill, pad, shapes)
@@ -78,8 +79,7 @@ def score_frame(
     if len(needed) < len(frame.columns):
         chosen = frame.select([quote(name) for name in needed])
     schema = StructType([*(frame.schema[name] for name in kept), *make_fields(answers, info)])
-    scored: DataFrame = chosen.mapInArrow(ScoreTask(plan, tuple(kept)), schema)
-    return scored
+    return map_in_arrow(chosen, ScoreTask(plan, tuple(kept)), schema)
 
 
 def _check_size(frame: Any, source: ModelSource) -> None:

@@ -59,6 +59,8 @@ def plan_stage(spark: SparkSession, data: Any, num_workers: int, num_nodes: int)
         frames.append(frame)
     is_plain = [table.shuffle for table in tables.values()] == [None]
     can_tell = is_plain and num_nodes == num_workers and not is_connect(spark)
+    # As fields of a struct, columns may have any name.
+    can_tell = can_tell and not any(has_odd_name(name) for name in frames[0].columns)
     if can_tell and is_ready(frames[0], num_workers):
         return StagePlan(tuple(specs), frames[0], is_mixed=False, file_tables=files)
     mixed = mix(frames, list(tables.values()), num_workers, num_nodes)
@@ -135,6 +137,11 @@ def _select(column: Column) -> Any:
 
         found = vector_to_array(found, "float32")
     return found.alias(column.name)
+
+
+def has_odd_name(name: str) -> bool:
+    """Whether pyspark does not find the column by its plain name."""
+    return "." in name or "`" in name
 
 
 def quote(name: str) -> str:

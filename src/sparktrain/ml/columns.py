@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from sparktrain.data.schema import Column, Wishes, make_columns
 from sparktrain.errors import ConfigError, SchemaError
-from sparktrain.fit_spec import TRAIN
+from sparktrain.fit_spec import TRAIN, VALIDATION
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -80,6 +80,33 @@ def check_columns(
             advice="Expected a column of numbers.",
         )
     return found
+
+
+def check_alike(train: Mapping[str, Column], validation: Mapping[str, Column]) -> None:
+    """That rows to validate with have the form of those to train on; raises SchemaError."""
+    for name, wanted in train.items():
+        found = validation[name]
+        if (_describe(found), len(found.shape)) != (_describe(wanted), len(wanted.shape)):
+            raise SchemaError(
+                table=VALIDATION,
+                column=name,
+                problem=f"It is {_describe(found)}{_nest(found)}, but {TRAIN!r} has"
+                f" {_describe(wanted)}{_nest(wanted)}.",
+                advice="Cast it in Spark as it is in the rows to train on.",
+            )
+
+
+def _describe(column: Column) -> str:
+    """What a tensor's type is a kind of: models take numbers of any width."""
+    if column.dtype == "string":
+        return "text"
+    if column.kind == "image" or column.dtype == "uint8":
+        return "bytes with a shape"
+    return "fractional numbers" if column.dtype.startswith("float") else "whole numbers"
+
+
+def _nest(column: Column) -> str:
+    return f" in arrays of {len(column.shape)} dimensions" if column.shape else ""
 
 
 def check_names(what: str, names: Sequence[str], chosen: Chosen) -> None:

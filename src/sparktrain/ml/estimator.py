@@ -204,7 +204,11 @@ class _Search:
         fitted = trained.fitted
         values = {**fitted.contract, "run_dir": trained.run_dir, "stopped": fitted.stopped}
         model = KerasModel.make(
-            fitted.model, Contract.from_dict(values), trained.history, fitted.summary
+            fitted.model,
+            Contract.from_dict(values),
+            trained.history,
+            fitted.summary,
+            fitted.classes,
         )
         estimator = self._estimators[position]
         # The same uid, as all models of Spark ML: a grid's maps then speak of its Params too.

@@ -18,6 +18,7 @@ from sparktrain.errors import SparktrainError, TrainingError
 from sparktrain.fit_spec import DONE_FOLDER, Candidate, FitSpec, Fitted
 from sparktrain.ml.gate import GATE
 from sparktrain.ml.prepare import Prepared
+from sparktrain.scoring.keras_files import digest_keras
 from sparktrain.settings import env_key, resolve, spark_key
 from sparktrain.trainer.fit import fit_candidates, read_fitted
 from sparktrain.training import run
@@ -71,8 +72,9 @@ def train(
         is_beside_others: Whether another run of the search goes on at the same time.
     """
     found: list[Trained | SparktrainError] = []
+    is_alone = False
     while len(found) < len(candidates):
-        left = candidates[len(found) :]
+        left = candidates[len(found) :][: 1 if is_alone else None]
         with contextlib.ExitStack() as stack:
             folder = _find_folder(spark, wishes, is_grid, stack)
             if not is_grid and folder is not None:
@@ -93,8 +95,13 @@ def train(
                     **settings,
                 )
             except TrainingError as error:
-                # Candidates train in order: the first that is not done is the one that failed.
-                found += _read_done(folder)[: len(left) - 1] if folder is not None else []
+                if folder is not None and len(left) > 1:
+                    if not (folder / DONE_FOLDER).is_dir():
+                        # On a disk that is not ours, or it never came so far: each by itself.
+                        is_alone = True
+                        continue
+                    # They train in order: the first that is not done is the one that failed.
+                    found += _read_done(folder)[: len(left) - 1]
                 found.append(error)
                 continue
             shutil.rmtree(Path(result.run_dir, DONE_FOLDER), ignore_errors=True)
@@ -191,5 +198,5 @@ def fingerprint(prepared: Prepared, candidates: Sequence[Candidate]) -> str:
         )
         for one in candidates
     ]
-    files = [hashlib.sha256(one.model.file).hexdigest() for one in candidates]
+    files = [digest_keras(one.model.file) for one in candidates]
     return hashlib.sha256(f"{prepared.spec}{kept}{files}".encode()).hexdigest()

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 
 #: More classes than this are most often a column of something else.
 MAX_CLASSES = 10_000
+_TIMES = ("date", "timestamp", "timestamp_ntz")
+#: Spark's types of names of classes; those of bytes are read as text.
+TEXTS = ("string", "binary")
 
 
 def find_classes(
@@ -29,9 +32,24 @@ def find_classes(
     if column.shape:
         # Places of which one is one: the model's output says how many.
         return LabelSpec(column.name, output, classes=tuple(classes or ()))
+    if column.kind in _TIMES:
+        raise _refuse(
+            "train",
+            column,
+            f"It is a {column.kind}, which is no class.",
+            "Expected strings or whole numbers; cast it to string in Spark to make each value a"
+            " class.",
+        )
     if classes is not None and len(set(classes)) != len(classes):
         raise _refuse("train", column, f"classes has one twice: {list(classes)}.", "Each once.")
     if column.dtype == "string":
+        if odd := [one for one in classes or () if not isinstance(one, str)]:
+            raise _refuse(
+                "train",
+                column,
+                f"It has strings, but classes has {odd[0]!r}.",
+                f"Give them as strings: classes={[str(one) for one in (classes or ())[:20]]}.",
+            )
         given = tuple(classes) if classes is not None else _list_classes(tables, column)
         if classes is not None:
             _check_members(tables, column, given)
@@ -63,8 +81,16 @@ def to_index(name: str, classes: Sequence[Any]) -> Any:
     from pyspark.sql import functions as F  # noqa: N812 (everybody's name for it)
 
     values = F.array(*[F.lit(one) for one in classes])
-    place = F.array_position(values, F.col(quote(name)))
+    place = F.array_position(values, _read(name, classes))
     return F.when(place > 0, (place - 1).cast("int"))
+
+
+def _read(name: str, classes: Sequence[Any]) -> Any:
+    """The column as it is compared with classes: bytes as text."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    column = F.col(quote(name))
+    return column.cast("string") if all(isinstance(one, str) for one in classes) else column
 
 
 def _list_classes(tables: dict[str, DataFrame], column: Column) -> tuple[str, ...]:
@@ -84,9 +110,21 @@ def _list_classes(tables: dict[str, DataFrame], column: Column) -> tuple[str, ..
         raise _refuse("train", column, "It has a null.", "Leave out rows without a label.")
     if not values:
         raise _refuse("train", column, "There is no row.", "Check how the DataFrame was made.")
-    return tuple(
-        sorted(bytes(one).decode() if isinstance(one, bytearray) else one for one in values)
-    )
+    return tuple(sorted(_to_text(one, column) for one in values))
+
+
+def _to_text(value: Any, column: Column) -> str:
+    if isinstance(value, str):
+        return value
+    try:
+        return bytes(value).decode()
+    except UnicodeDecodeError as error:
+        raise _refuse(
+            "train",
+            column,
+            f"It has the bytes {bytes(value)[:40]!r}, which are no text.",
+            "Expected labels as strings or whole numbers, or bytes of UTF-8.",
+        ) from error
 
 
 def _check_members(tables: dict[str, DataFrame], column: Column, classes: tuple[Any, ...]) -> None:
@@ -94,7 +132,8 @@ def _check_members(tables: dict[str, DataFrame], column: Column, classes: tuple[
 
     for table, frame in tables.items():
         label = F.col(quote(column.name))
-        unknown = frame.filter(label.isNull() | ~label.isin(list(classes))).select(label).head(1)
+        is_known = _read(column.name, classes).isin(list(classes))
+        unknown = frame.filter(label.isNull() | ~is_known).select(label).head(1)
         if unknown:
             raise _refuse(
                 table,

@@ -20,6 +20,7 @@ from sparktrain.ml.contract import Contract
 from sparktrain.ml.outputs import Names, finish, plan_columns
 from sparktrain.ml.params import MODEL_ROWS, set_defaults, with_params
 from sparktrain.ml.persistence import PartsReader, PartsWriter
+from sparktrain.scoring.own_classes import load_with
 from sparktrain.scoring.spec import KERAS, ModelSource, Pick
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ class KerasModel(Model, MLWritable, MLReadable["KerasModel"]):
         super().__init__()
         set_defaults(self)
         self._packed = b""
+        self._classes = b""
         self._contract: Contract | None = None
         self._history: tuple[Mapping[str, float], ...] = ()
         self._summary = ""
@@ -55,9 +57,10 @@ class KerasModel(Model, MLWritable, MLReadable["KerasModel"]):
         contract: Contract,
         history: Sequence[Mapping[str, float]],
         summary: str,
+        classes: bytes = b"",
     ) -> KerasModel:
         one = cls()
-        one._packed, one._contract = packed, contract
+        one._packed, one._classes, one._contract = packed, classes, contract
         one._history, one._summary = tuple(history), summary
         return one
 
@@ -121,8 +124,9 @@ class KerasModel(Model, MLWritable, MLReadable["KerasModel"]):
     def keras_model(self) -> Any:
         """The model itself, loaded with Keras in this process.
 
-        With a loss or metrics of your own that are not registered here it is not compiled: it
-        predicts as it did, and is trained on after a compile().
+        Layers of your own come with it: load only what you trust. With a loss or metrics of your
+        own that are not registered here it is not compiled: it predicts as it did, and is trained
+        on after a compile().
         """
         import importlib
 
@@ -130,9 +134,9 @@ class KerasModel(Model, MLWritable, MLReadable["KerasModel"]):
         with tempfile.TemporaryDirectory(prefix="sparktrain-model-") as folder:
             path = self._write(Path(folder, "model.keras"))
             try:
-                return models.load_model(path)
+                return load_with(models, str(path), self._classes)
             except (TypeError, ValueError):
-                return models.load_model(path, compile=False)
+                return load_with(models, str(path), self._classes, compile=False)
 
     def export(self, path: str) -> str:
         """Writes the .keras file, to any place that fsspec knows; returns the path."""
@@ -153,12 +157,13 @@ class KerasModel(Model, MLWritable, MLReadable["KerasModel"]):
     @property
     def source(self) -> ModelSource:
         """The model as scoring takes it."""
-        key = hashlib.sha256(self._packed).hexdigest()
+        key = hashlib.sha256(self._packed + self._classes).hexdigest()
         return ModelSource(
             kind=KERAS,
             name=f"{self.uid}.keras",
             key=key,
             packed=self._packed,
+            classes=self._classes,
             python_path=find_own_path(sys.path),
         )
 
@@ -233,7 +238,9 @@ class KerasModel(Model, MLWritable, MLReadable["KerasModel"]):
         return PartsReader(cls)
 
     def _to_parts(self) -> dict[str, bytes]:
+        own = {"classes": self._classes} if self._classes else {}
         return {
+            **own,
             "model": self._packed,
             "contract": self.contract.to_json().encode(),
             "history": json.dumps([dict(row) for row in self._history]).encode(),
@@ -241,7 +248,7 @@ class KerasModel(Model, MLWritable, MLReadable["KerasModel"]):
         }
 
     def _from_parts(self, parts: Mapping[str, bytes], path: str) -> None:
-        self._packed = parts["model"]
+        self._packed, self._classes = parts["model"], parts.get("classes", b"")
         self._contract = Contract.from_json(parts["contract"].decode(), path)
         self._history = tuple(json.loads(parts["history"]))
         self._summary = parts["summary"].decode()

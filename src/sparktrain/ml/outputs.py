@@ -10,7 +10,7 @@ from sparktrain.driver.tables import quote
 from sparktrain.errors import ConfigError
 from sparktrain.fit_spec import CLASSIFICATION
 from sparktrain.ml.contract import Contract, LabelContract
-from sparktrain.ml.labels import to_index
+from sparktrain.ml.labels import TEXTS, to_index
 from sparktrain.scoring.spec import ARGMAX, AS_IS, CLASS, FIRST, PROBABILITIES, Pick, TensorInfo
 
 if TYPE_CHECKING:
@@ -153,6 +153,13 @@ def _find_place(label: str, classes: tuple[Any, ...], kind: str, num_classes: in
     from pyspark.sql import functions as F  # noqa: N812
 
     column = F.col(quote(label))
-    if kind != "string" and all(isinstance(one, str) for one in classes):
+    if kind == "vector":
+        from pyspark.ml.functions import vector_to_array
+
+        column, kind = vector_to_array(column), "array"
+    if kind.startswith("array"):
+        # One-hot, or a probability for each class: the largest one is that of the label.
+        return F.array_position(column, F.array_max(column)) - 1
+    if kind not in TEXTS and all(isinstance(one, str) for one in classes):
         return column  # labels were positions with names
     return F.when(column.isNotNull(), F.coalesce(to_index(label, classes), F.lit(num_classes)))

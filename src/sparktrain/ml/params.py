@@ -13,6 +13,7 @@ from pyspark.ml.param import Param, Params
 from sparktrain.errors import ConfigError
 from sparktrain.ml.values import (
     AsIs,
+    Classes,
     Columns,
     Json,
     LabelColumn,
@@ -97,7 +98,7 @@ FIT_ROWS = (
     ),
     Row("weightCol", "the column of sample weights", Text("weightCol")),
     Row("validation", "a fraction, a boolean column, or a DataFrame", Validation("validation")),
-    Row("classes", "the classes in the order of their positions", Json("classes")),
+    Row("classes", "the classes in the order of their positions", Classes("classes")),
     Row("standardize", "True, or the columns to standardise", OneOf(
         "standardize", "True, False, or a list of columns", (bool, list, tuple)), False),
     Row("numWorkers", "how many nodes train together", Whole("numWorkers"), 1),

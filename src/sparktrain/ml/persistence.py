@@ -1,7 +1,7 @@
 """Estimators and models on disk: Spark's own metadata, and beside it binary parts.
 
     path/metadata     the Params as JSON, as every stage of Spark ML has them; written last
-    path/parts        Parquet: name, number of the chunk, bytes
+    path/parts        Parquet: name, number of the chunk, bytes; absent where there are no parts
 
 Spark writes both, so that any path that Spark knows will do, also over Spark Connect. Pickled
 parts are code: load only what you trust.
@@ -82,7 +82,8 @@ class PartsReader(MLReader[Any]):
                 advice="Expected a folder that write().save() wrote, to its end.",
             ) from error
         about = found.get(_KEY)
-        if not isinstance(about, Mapping) or not found["class"].startswith("sparktrain."):
+        # What wrote it, and not the name of the class: users have subclasses of their own.
+        if not isinstance(about, Mapping):
             raise ConfigError(
                 problem=f"{path!r} holds a {found.get('class')}.",
                 advice=f"Expected a {self._cls.__name__} of sparktrain.",
@@ -102,6 +103,8 @@ class PartsReader(MLReader[Any]):
 
 
 def write_parts(spark: SparkSession, path: str, parts: Mapping[str, bytes]) -> None:
+    if not parts:
+        return  # an estimator without a model yet: Spark has no table of no rows to write
     schema = pa.schema([("name", pa.string()), ("number", pa.int32()), ("data", pa.binary())])
     rows = [
         (name, number, body[start : start + CHUNK_BYTES])
@@ -126,6 +129,8 @@ def write_parts(spark: SparkSession, path: str, parts: Mapping[str, bytes]) -> N
 
 def read_parts(spark: SparkSession, path: str, expected: Mapping[str, str]) -> dict[str, bytes]:
     """The parts by name; raises ConfigError if one is missing or not as it was written."""
+    if not expected:
+        return {}
     try:
         # One chunk after the other: all at once may be more than Spark lets a job bring back.
         rows = list(spark.read.parquet(path).toLocalIterator())

@@ -14,7 +14,7 @@ from sparktrain.data.tables import Table, table
 from sparktrain.driver.tables import quote
 from sparktrain.errors import ConfigError, SchemaError
 from sparktrain.fit_spec import TRAIN, VALIDATION, DataSpec, LabelSpec, Moments
-from sparktrain.ml.columns import Chosen, check_columns, check_names, choose
+from sparktrain.ml.columns import Chosen, check_alike, check_columns, check_names, choose
 from sparktrain.ml.labels import find_classes, needs_lookup, to_index
 from sparktrain.ml.split import split
 from sparktrain.ml.stats import find_moments
@@ -61,7 +61,7 @@ def prepare(frame: DataFrame, wishes: DataWishes) -> Prepared:
     train, held_out = split(frame, wishes.validation, chosen.names, vectors, wishes.seed)
     frames = {TRAIN: train}
     if held_out is not None:
-        check_columns(VALIDATION, held_out, chosen, declared)
+        check_alike(columns, check_columns(VALIDATION, held_out, chosen, declared))
         frames[VALIDATION] = held_out
     labels = [_find_label(frames, output, columns[name], wishes) for output, name in chosen.labels]
     moments: dict[str, Moments] = {}

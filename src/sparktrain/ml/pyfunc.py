@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from sparktrain.ml.model import KerasModel
 
-_MODEL, _ABOUT = "model.keras", "sparktrain.json"
+_MODEL, _ABOUT, _CLASSES = "model.keras", "sparktrain.json", "classes.pickle"
 
 
 def write_pyfunc(
@@ -40,6 +40,7 @@ def write_pyfunc(
     """
     folder.mkdir(parents=True)
     model.export(str(folder / _MODEL))
+    (folder / _CLASSES).write_bytes(model.source.classes)
     about = {
         "contract": model.contract.to_json(),
         "picks": [vars(pick) | {"classes": list(pick.classes)} for pick in picks],
@@ -61,8 +62,11 @@ class PyfuncModel:
     def __init__(self, folder: Path) -> None:
         about = json.loads((folder / _ABOUT).read_text())
         packed = (folder / _MODEL).read_bytes()
-        key = hashlib.sha256(packed).hexdigest()
-        self._source = ModelSource(KERAS, _MODEL, key, packed=packed)
+        # Models that were recorded by earlier versions have none.
+        own = folder / _CLASSES
+        classes = own.read_bytes() if own.exists() else b""
+        key = hashlib.sha256(packed + classes).hexdigest()
+        self._source = ModelSource(KERAS, _MODEL, key, packed=packed, classes=classes)
         self._contract = Contract.from_json(about["contract"], str(folder))
         picks = tuple(Pick(**{**one, "classes": tuple(one["classes"])}) for one in about["picks"])
         outputs = {one.name: one for one in self._contract.info.outputs}

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from sparktrain.data.schema import Column
 from sparktrain.data.vectors import densify, is_vector
+from sparktrain.driver.arrow_jobs import map_in_arrow
 from sparktrain.driver.tables import quote
 from sparktrain.errors import SchemaError
 from sparktrain.fit_spec import TRAIN, Moments
@@ -125,7 +126,7 @@ def find_moments(
             )
     chosen = frame.select([F.col(quote(column.name)) for column in columns])
     found: dict[str, Sums] = {}
-    for row in chosen.mapInArrow(SumTask(columns, fill), SCHEMA).collect():
+    for row in map_in_arrow(chosen, SumTask(columns, fill), SCHEMA).collect():
         sums = Sums(row["count"], np.array(row["mean"]), np.array(row["spread"]))
         before = found.get(row["column"])
         if before is not None and before.mean.shape != sums.mean.shape:

@@ -153,6 +153,25 @@ class Json:
 
 
 @dataclass(frozen=True)
+class Classes:
+    """A list of names of classes, or of numbers."""
+
+    name: str
+
+    def __call__(self, value: Any) -> list[Any]:
+        listed = value.tolist() if isinstance(value, np.ndarray) else value
+        is_list = isinstance(listed, (list, tuple)) and len(listed) > 0
+        given = listed if is_list else ()
+        found = [one.item() if isinstance(one, np.generic) else one for one in given]
+        is_of_one_kind = any(
+            all(isinstance(one, kind) for one in found) for kind in (str, (int, float))
+        )
+        if not is_list or not is_of_one_kind:
+            raise refuse(self.name, value, "a list of strings, or of numbers")
+        return found
+
+
+@dataclass(frozen=True)
 class Plain:
     """A dict of plain values."""
 

@@ -48,7 +48,8 @@ def make_ask(plan: ScorePlan, place: TaskPlace) -> Callable[[pa.RecordBatch], An
                 raise ScoringError(
                     problem=f"{who}, among {block.num_rows} rows of partition"
                     f" {place.partition}: {text}.",
-                    advice="Rows that fail may have no answer instead: on_error='null'.",
+                    advice="Rows that fail may have no answer instead:"
+                    " predict(..., on_error='null').",
                 ) from error
             if block.num_rows == 1:
                 return Answered(1, {}, np.arange(0), {0: text})

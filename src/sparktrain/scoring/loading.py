@@ -16,6 +16,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from sparktrain.errors import ModelError
+from sparktrain.scoring.own_classes import load_with
 from sparktrain.scoring.scorer import KerasScorer, Scorer, SignatureScorer
 from sparktrain.scoring.spec import KERAS, SAVED_MODEL, ModelSource
 
@@ -65,7 +66,8 @@ def _load(source: ModelSource, device: str) -> Scorer:
         if source.kind == SAVED_MODEL:
             return SignatureScorer(tf.saved_model.load(str(path)), source.signature, device)
         if source.kind == KERAS:
-            model = _find_keras(path).saving.load_model(str(path), compile=False)
+            saving = _find_keras(path).saving
+            model = load_with(saving, str(path), source.classes, compile=False)
         else:
             import cloudpickle
 

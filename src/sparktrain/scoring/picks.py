@@ -104,7 +104,11 @@ def make_column(pick: Pick, value: Any) -> pa.Array:
             return to_arrow(scores, pick.column)
         return _top_k(pick, scores)
     best = find_best(scores, pick.is_logits)
-    return pa.array(best.astype(np.float64)) if pick.how == ARGMAX else _name(pick, best)
+    # What is not a number is no score: there is no best class among such.
+    is_nan = (scores != scores).any(axis=1)
+    if pick.how == ARGMAX:
+        return pa.array(best.astype(np.float64), mask=is_nan)
+    return _name(pick, best, is_nan)
 
 
 def find_best(scores: np.ndarray[Any, Any], is_logits: bool) -> np.ndarray[Any, Any]:
@@ -138,10 +142,10 @@ def _top_k(pick: Pick, scores: np.ndarray[Any, Any]) -> pa.Array:
     return pa.ListArray.from_arrays(pa.array(offsets), structs)
 
 
-def _name(pick: Pick, positions: np.ndarray[Any, Any]) -> pa.Array:
+def _name(pick: Pick, positions: np.ndarray[Any, Any], is_none: Any = None) -> pa.Array:
     if not pick.classes:
-        return pa.array(positions.astype(np.int32))
-    return pa.array(list(pick.classes)).take(pa.array(positions))
+        return pa.array(positions.astype(np.int32), mask=is_none)
+    return pa.array(list(pick.classes)).take(pa.array(positions, mask=is_none))
 
 
 def _widen(value: Any) -> Any:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from sparktrain.errors import ConfigError, ModelError
@@ -43,12 +44,14 @@ class Choices:
                     problem=f"predict() got {name}={value!r}.",
                     advice="Expected 'error' or 'null'.",
                 )
-        is_count = isinstance(self.batch_size, int) and not isinstance(self.batch_size, bool)
+        is_whole = isinstance(self.batch_size, (int, np.integer))
+        is_count = is_whole and not isinstance(self.batch_size, bool)
         if not is_count or self.batch_size < 1:
             raise ConfigError(
                 problem=f"predict() got batch_size={self.batch_size!r}.",
                 advice="Expected a whole number of at least 1.",
             )
+        object.__setattr__(self, "batch_size", int(self.batch_size))  # a plain one, for JSON
 
 
 @dataclass(frozen=True)

@@ -31,6 +31,7 @@ class ModelSource:
         path: Where workers read it; empty if it travels with the task.
         packed: The file itself, or the folder as a zip, if it travels with the task.
         build: cloudpickle of the function, for WEIGHTS.
+        classes: Those of the user's own that a model is made of, for KERAS.
         signature: Of a SavedModel.
         layers: Layers whose outputs are asked for as well.
         python_path: The driver's import path: workers on the same machine find classes of the
@@ -43,6 +44,7 @@ class ModelSource:
     path: str = ""
     packed: bytes = field(default=b"", repr=False)
     build: bytes = field(default=b"", repr=False)
+    classes: bytes = field(default=b"", repr=False)
     signature: str = "serving_default"
     layers: tuple[str, ...] = ()
     python_path: tuple[str, ...] = field(default=(), repr=False)

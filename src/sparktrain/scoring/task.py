@@ -14,6 +14,7 @@ import pyarrow as pa
 from sparktrain.data.ahead import read_ahead
 from sparktrain.data.arrow import make_block
 from sparktrain.data.faults import BadRowError, Place
+from sparktrain.data.nulls import find_nulls, has_nulls
 from sparktrain.data.vectors import make_dense
 from sparktrain.errors import ModelError, ScoringError
 from sparktrain.scoring.asking import make_ask
@@ -70,14 +71,15 @@ def read_batch(plan: ScorePlan, place: TaskPlace, batch: pa.RecordBatch, first_r
     names = [column.name for column in plan.inputs.columns]
     rows = make_dense(batch.select(names))
     here: np.ndarray[Any, Any] | None = None
-    if plan.leaves_nulls_out and any(column.null_count for column in rows.columns):
+    pairs = zip(plan.inputs.columns, rows.columns, strict=True)
+    unfilled = [array for column, array in pairs if column.fill is None]
+    if plan.leaves_nulls_out and any(has_nulls(array) for array in unfilled):
         is_null = np.zeros(rows.num_rows, bool)
-        for column, array in zip(plan.inputs.columns, rows.columns, strict=True):
-            if column.fill is None:
-                is_null |= array.is_null().to_numpy(zero_copy_only=False)
+        for array in unfilled:
+            is_null |= find_nulls(array)
         here = np.flatnonzero(~is_null)
         rows = rows.take(pa.array(here))
-    where = Place(TABLE, place.partition, first_row)
+    where = Place(TABLE, place.partition, first_row, is_scored=True)
     try:
         return Asked(make_block(rows, plan.inputs.columns, where), here)
     except BadRowError as error:
@@ -89,7 +91,7 @@ def read_batch(plan: ScorePlan, place: TaskPlace, batch: pa.RecordBatch, first_r
     return Asked(block, own[good], {int(own[row]): why for row, why in reasons.items()})
 
 
-_ADVICE = "Rows that do not fit may have no answer instead: on_error='null'."
+_ADVICE = "Rows that do not fit may have no answer instead: predict(..., on_error='null')."
 
 
 def _find_good(
@@ -102,7 +104,7 @@ def _find_good(
     while pending:
         start, stop = pending.pop()
         try:
-            where = Place(TABLE, place.partition, first_row + start)
+            where = Place(TABLE, place.partition, first_row + start, is_scored=True)
             make_block(rows.slice(start, stop - start), plan.inputs.columns, where)
             good.extend(range(start, stop))
         except BadRowError as error:

@@ -23,6 +23,9 @@ def fit_candidates(context: Context) -> list[Fitted] | None:
     """Trains what ctx.args, a FitSpec, says; the models are rank 0's to return."""
     spec: FitSpec = context.args
     is_single = len(spec.candidates) == 1
+    if not is_single:
+        # Tells the driver that it sees this folder, and that what is not in it is not done.
+        Path(context.run_dir, DONE_FOLDER).mkdir(parents=True, exist_ok=True)
     found: list[Fitted] = []
     for number, candidate in enumerate(spec.candidates):
         folder = Path(context.run_dir, DONE_FOLDER, str(number))
@@ -110,7 +113,11 @@ def _pack(context: Context, plan: Any, why: str, is_single: bool) -> Fitted | No
         path = Path(export_model(plan.model, folder, "keras", 0))
         packed = path.read_bytes()
         path.unlink()
-    return Fitted(packed, plan.contract, _summarise(plan.model), why)
+    from sparktrain.scoring.own_classes import pack_classes
+
+    return Fitted(
+        packed, plan.contract, _summarise(plan.model), why, classes=pack_classes(plan.model)
+    )
 
 
 def _summarise(model: Any) -> str:
@@ -131,6 +138,7 @@ def write_fitted(folder: Path, fitted: Fitted) -> None:
     """Keeps a candidate that is done: complete, or not there at all."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "model.keras").write_bytes(fitted.model)
+    (folder / "classes.pickle").write_bytes(fitted.classes)
     rest = {"contract": fitted.contract, "summary": fitted.summary, "stopped": fitted.stopped}
     partial = folder / "fitted.json.partial"
     partial.write_text(json.dumps(rest))
@@ -141,6 +149,7 @@ def read_fitted(folder: Path) -> Fitted | None:
     """What write_fitted() kept; None if it did not come to its end."""
     try:
         rest = json.loads((folder / "fitted.json").read_text())
-        return Fitted((folder / "model.keras").read_bytes(), **rest)
+        model, classes = (folder / name for name in ("model.keras", "classes.pickle"))
+        return Fitted(model.read_bytes(), **rest, classes=classes.read_bytes())
     except FileNotFoundError:
         return None

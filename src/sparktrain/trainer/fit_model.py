@@ -9,7 +9,13 @@ from typing import Any
 
 from sparktrain.errors import ConfigError
 from sparktrain.fit_spec import Candidate, ModelPart
-from sparktrain.scoring.model_info import find_inputs, name_outputs, pack_inputs
+from sparktrain.scoring.model_info import (
+    find_inputs,
+    find_outputs,
+    has_names,
+    name_outputs,
+    pack_inputs,
+)
 from sparktrain.scoring.spec import TensorInfo
 
 
@@ -65,21 +71,45 @@ def standardise(model: Any, moments: Mapping[str, tuple[Any, Any]]) -> Any:
     """
     import keras
 
+    name = model.name
+    _make_room(model)
     tensors = {}
     changed = {}
     for info in find_inputs(model):
-        name = info.name
-        tensors[name] = changed[name] = keras.Input(info.shape, dtype=info.dtype, name=name)
-        if name in moments:
-            mean, variance = moments[name]
+        own = info.name
+        tensors[own] = changed[own] = keras.Input(info.shape, dtype=info.dtype, name=own)
+        if own in moments:
+            mean, variance = moments[own]
             axes = tuple(range(1, len(info.shape) + 1))
             layer = keras.layers.Normalization(
-                axes, mean=mean, variance=variance, name=f"{name}_standard"
+                axes, mean=mean, variance=variance, name=_name_standard(own)
             )
-            changed[name] = layer(tensors[name])
+            changed[own] = layer(tensors[own])
     outputs = _rename(model, model(pack_inputs(model, changed)))
     inputs = pack_inputs(model, tensors)
-    return _take_compilation(keras.Model(inputs, outputs, name=f"{model.name}_standard"), model)
+    return _take_compilation(keras.Model(inputs, outputs, name=_name_standard(name)), model)
+
+
+def _name_standard(name: str) -> str:
+    return f"{name}_standard"
+
+
+def _make_room(model: Any) -> None:
+    """Gives the model another name, if it is called like what will be beside it as a layer."""
+    taken = {info.name for info in find_inputs(model)}
+    if not has_names(model)[1]:
+        outputs = set(find_outputs(model))
+        if doubled := sorted(taken & outputs):
+            raise ConfigError(
+                problem=f"The model {model.name!r} has an input and an output {doubled[0]!r}, which"
+                " standardize would have to tell apart.",
+                advice="Put a layer between them, such as keras.layers.Identity(name='same'), or"
+                " leave standardize out.",
+            )
+        taken |= outputs
+    taken |= {_name_standard(name) for name in taken}
+    while model.name in taken:
+        model.name = f"{model.name}_raw"
 
 
 def _rename(model: Any, outputs: Any) -> Any:

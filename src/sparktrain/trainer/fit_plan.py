@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sparktrain.errors import SchemaError
-from sparktrain.fit_spec import TRAIN, Candidate, DataSpec, Moments, find_kind, split_loss
+from sparktrain.fit_spec import (
+    TRAIN,
+    VALIDATION,
+    Candidate,
+    DataSpec,
+    Moments,
+    find_kind,
+    split_loss,
+)
 from sparktrain.scoring.model_info import describe_keras, has_names
 from sparktrain.trainer.fit_inputs import InputPlan, guess_inputs, plan_inputs
 from sparktrain.trainer.fit_labels import LabelPlan, match_labels, plan_label
@@ -45,6 +53,9 @@ class FitPlan:
 def make_fit_plan(context: Context, data: DataSpec, candidate: Candidate) -> FitPlan:
     """Makes the model and fits the columns to it; to be called in the strategy's scope."""
     columns = {one.name: one for one in context.feed.find(TRAIN, context.rank).columns}
+    if data.has_validation:
+        found = {one.name: one for one in context.feed.find(VALIDATION, context.rank).columns}
+        check_lengths(columns, found)
     model = open_model(candidate.model)
     if not has_inputs(model):
         model = build_model(model, guess_inputs(data, columns))
@@ -71,6 +82,19 @@ def make_fit_plan(context: Context, data: DataSpec, candidate: Candidate) -> Fit
         "versions": find_versions(),
     }
     return FitPlan(model, inputs, labels, has_names(model), contract)
+
+
+def check_lengths(train: Mapping[str, Column], validation: Mapping[str, Column]) -> None:
+    """That arrays to validate with have the lengths of those to train on, as first rows told."""
+    for name, wanted in train.items():
+        found = validation[name]
+        if found.shape != wanted.shape:
+            raise SchemaError(
+                table=VALIDATION,
+                column=name,
+                problem=f"A row has the shape {found.shape}, but in {TRAIN!r} {wanted.shape}.",
+                advice="Give both the same length, or declare shapes={...} or pad={...}.",
+            )
 
 
 def _describe_label(plan: LabelPlan) -> dict[str, Any]:

@@ -1,0 +1,87 @@
+"""The user's own classes and functions in a Keras model: its file has only their names.
+
+They travel beside it, pickled, so that a model is loaded where nobody has registered them.
+"""
+
+from __future__ import annotations
+
+import pickle
+import sys
+import types
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+_KERAS = ("keras", "tf_keras")
+
+
+def pack_classes(model: Any) -> bytes:
+    """What the layers of a model are made of that is not of Keras; empty if it all is.
+
+    Keras is not imported here: the model has brought its own.
+    """
+    import cloudpickle
+
+    packed: dict[str, bytes] = {}
+    for name, one in find_own(model).items():
+        try:
+            packed[name] = cloudpickle.dumps(one)
+        except Exception as error:  # whatever its class holds on to
+            warnings.warn(
+                f"{one.__qualname__} of the model {model.name!r} cannot travel with it"
+                f" ({type(error).__name__}: {error}), so that the model cannot be loaded"
+                " elsewhere. Put it into a module that executors can import, and register it"
+                " there: @keras.saving.register_keras_serializable().",
+                stacklevel=2,
+            )
+    return pickle.dumps(packed) if packed else b""
+
+
+def open_classes(packed: bytes) -> dict[str, Any]:
+    """As load_model() takes them for custom_objects; code: open only what you trust."""
+    import cloudpickle
+
+    found = {}
+    for name, body in (pickle.loads(packed) if packed else {}).items():
+        try:
+            found[name] = cloudpickle.loads(body)
+        except (ImportError, AttributeError):  # Keras names it, if it is missed
+            continue
+    return found
+
+
+def is_keras(value: Any) -> bool:
+    """Whether it is of a class of Keras 3 or tf_keras, or of a subclass of one."""
+    return bool(_list_packages(value) & set(_KERAS))
+
+
+def _list_packages(value: Any) -> set[str]:
+    return {cls.__module__.split(".")[0] for cls in type(value).__mro__}
+
+
+def find_own(model: Any) -> dict[str, Any]:
+    """Classes and functions by the names that Keras knows them by."""
+    names = _list_packages(model)
+    module = next(name for name in _KERAS if name in names)
+    get_name = sys.modules[module].saving.get_registered_name
+    found: dict[str, Any] = {}
+    for layer in model._flatten_layers():
+        for one in (layer, *vars(layer).values()):
+            is_function = isinstance(one, types.FunctionType)
+            if not is_function and not hasattr(type(one), "get_config"):
+                continue
+            own = one if is_function else type(one)
+            # What has no name is not found by one.
+            if own.__module__.split(".")[0] not in _KERAS and own.__name__ != "<lambda>":
+                found[get_name(own)] = own
+    return found
+
+
+def load_with(models: Any, path: str, packed: bytes, **options: Any) -> Any:
+    """What Keras loads of a file, with the classes that came with it.
+
+    Args:
+        models: The module of Keras that has load_model().
+    """
+    own: Mapping[str, Any] = open_classes(packed)
+    return models.load_model(path, custom_objects=own or None, **options)
