@@ -64,6 +64,9 @@ CHUNK_BYTES = 1024 * 1024
 #: An echo of another node's failure is held back this long, so that the cause is seen first:
 #: the agent of the node that died knows at once, Spark knows of a dead executor within a second.
 ECHO_WAIT_S = 3.0
+#: A task that Spark ends inside allGather takes its executor with it, and Spark ends all tasks
+#: when one fails. It looks once a second whether a task has its answer: before that, nobody fails.
+MEETING_WAIT_S = 1.5
 
 
 @dataclass(frozen=True)
@@ -233,7 +236,7 @@ class Agent:
             devices = given.__enter__()
         except DeviceError as error:
             what = str(error).rstrip(".")
-            self._fail(Failure(node=self._node.name, host=self._host, kind="devices", what=what))
+            self._refuse(Failure(node=self._node.name, host=self._host, kind="devices", what=what))
         try:
             yield devices
         finally:
@@ -370,9 +373,11 @@ class Agent:
         if self._holding is not None and self._trainer is not None:
             door = self._holding.wait(self._trainer)
             if door is None and (failure := self._trainer.wait()) is not None:
-                self._fail(failure)
+                self._refuse(failure)
         card = rendezvous.make_card(self._node, self._host, port, sees_run_dir, desk, spilled, door)
         cards = rendezvous.meet(self._context, card)
+        if (echo := rendezvous.find_echo(self._node, self._host, cards)) is not None:
+            self._fail(echo)
         self._departure.join(cards[0].desk)
         known = [("driver", self._spec.driver_versions)]
         known += [(card.node, card.versions) for card in cards]
@@ -380,6 +385,7 @@ class Agent:
         if differences:
             interpreters = [(card.node, {"interpreter": card.executable}) for card in cards]
             differences |= rendezvous.find_differences(interpreters)
+            time.sleep(MEETING_WAIT_S)
             self._fail(
                 Failure(
                     node=self._node.name,
@@ -396,6 +402,15 @@ class Agent:
                 " Use a run_dir on storage that all hosts share."
             )
         return cards
+
+    def _refuse(self, failure: Failure) -> NoReturn:
+        """Fails before the nodes have met, but not before they have: the others are there."""
+        card = rendezvous.make_card(
+            self._node, self._host, 0, sees_run_dir=False, problem=failure.what
+        )
+        rendezvous.meet(self._context, card)
+        time.sleep(MEETING_WAIT_S)
+        self._fail(failure)
 
     def _fail(self, failure: Failure) -> NoReturn:
         if self._feeder is not None:
