@@ -19,13 +19,13 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from sparktrain.agent import rendezvous
 from sparktrain.agent.departure import Departure
-from sparktrain.agent.devices import count_training, split_devices
+from sparktrain.agent.devices import count_aside, count_training, split_devices
 from sparktrain.agent.failure import NodeFailureError
 from sparktrain.agent.feed import Feeder
 from sparktrain.agent.holding import Holding, is_holder
 from sparktrain.agent.job import describe_data, make_job
 from sparktrain.agent.lifeline import Lifeline
-from sparktrain.agent.node_devices import Devices, Given, NodeDevices
+from sparktrain.agent.node_devices import Devices, Given, NodeDevices, choose_variables
 from sparktrain.agent.process import (
     TrainerProcess,
     find_python_path,
@@ -226,12 +226,14 @@ class Agent:
         """This node's GPUs, for as long as its trainer may be there."""
         spec, wish = self._spec, self._spec.devices
         hosts = [info.address.rsplit(":", 1)[0] for info in self._context.getTaskInfos()]
-        num_here = count_training(spec.nodes, hosts, hosts[self._context.partitionId()])
+        host = hosts[self._context.partitionId()]
+        num_here = count_training(spec.nodes, hosts, host)
+        aside = count_aside(wish, spec.nodes, hosts, host)
         addresses = None
         if (resource := self._context.resources().get(wish.resource)) is not None:
             shares = split_devices([self._node], resource.addresses, wish)
             addresses = shares.get(self._node.name, ())
-        given = NodeDevices(wish, self._node, Given(addresses, num_here), spec.env)
+        given = NodeDevices(wish, self._node, Given(addresses, num_here, aside), spec.env)
         try:
             devices = given.__enter__()
         except DeviceError as error:
@@ -243,7 +245,7 @@ class Agent:
             given.__exit__()
 
     def _make_environment(self, devices: Devices) -> dict[str, str]:
-        wished = {**devices.variables, **self._spec.env}
+        wished = choose_variables(self._node, devices, self._spec.env)
         return make_environment(os.environ, wished, find_python_path())
 
     def _tell_board(self, url: str, problem: str) -> None:
