@@ -21,6 +21,7 @@ from typing import Any
 
 import sparktrain as st
 from sparktrain.cli.doctor import check_spark
+from sparktrain.driver.spark_facts import count_slots
 
 
 def look(ctx: Any) -> None:
@@ -172,7 +173,10 @@ def run_nvidia(folder: Path) -> dict[str, Any]:
         f"echo '{n}, {one}, 1000, 1, NVIDIA A100 80GB PCIe'" for n, one in enumerate(ids)
     )
     (folder / "bin").mkdir()
-    text = f"case $1 in --query-gpu=*)\n{rows};;\n--query-comp*) echo {ids[0]};;\nesac"
+    # Whoever finds the folder, and that is one only, has an nvidia-smi that fails.
+    broken = folder / "broken"
+    fail = f"rmdir {broken} 2>/dev/null && exit 15"
+    text = f"case $1 in --query-gpu=*)\n{fail}\n{rows};;\n--query-comp*) echo {ids[0]};;\nesac"
     write_script(folder / "bin" / "nvidia-smi", text)
     path = f"{folder / 'bin'}{os.pathsep}{os.environ['PATH']}"
     spark = st.session(conf={"spark.executorEnv.PATH": path})
@@ -182,8 +186,17 @@ def run_nvidia(folder: Path) -> dict[str, Any]:
         "one": see(spark, folder, num_workers=2, gpus_per_worker=1),
         "cluster": see(spark, folder, st.cluster, num_workers=2, num_ps=1),
         "too many": see(spark, folder, num_workers=2, gpus_per_worker=2),
+        "too large": see(spark, folder, num_workers=4, gpu_memory_fraction=0.7),
+        "beside": see(spark, folder, num_workers=2, evaluator=True, gpus_per_evaluator=1),
         "doctor": ask_doctor(spark),
     }
+    table = spark.range(100).repartition(2).cache()
+    table.count()
+    broken.mkdir()
+    answer["broken"] = see(spark, folder, num_workers=2)
+    time.sleep(3.0)  # for an executor that was taken along to be missed
+    (cached,) = spark.sparkContext._jsc.sc().getRDDStorageInfo()
+    answer["cached"] = [cached.numCachedPartitions(), count_slots(spark)]
     spark.stop()
     return answer
 

@@ -169,6 +169,7 @@ def test_what_fits_on_hosts() -> None:
     check_hosts(HOSTS, DeviceWish(memory_fraction=0.1), 60, 0)
     check_hosts(HOSTS, DeviceWish(per_worker=0), 99, 2)
     check_hosts([HostGpus("a")], DeviceWish(memory_fraction=0.1), 2, 0)  # without any, as ever
+    check_hosts([*HOSTS, HostGpus("c")], DeviceWish(memory_fraction=0.1), 99, 0)
     with pytest.raises(DeviceError, match="1 are needed, 0 are there"):
         check_hosts([HostGpus("a")], DeviceWish(), 0, 1)
     with pytest.raises(DeviceError, match="a: it hangs"):

@@ -176,20 +176,20 @@ def check_hosts(
         return  # they train without
     if gpus and not any(count_shares(wish, gpu.total_mb) for gpu in gpus):
         raise make_memory_error(wish, max(gpu.total_mb for gpu in gpus))
-    # Without a number, each worker takes at least one.
-    per_worker = 1 if wish.per_worker is None else wish.per_worker
+    # Without a number, each worker takes one or more; those of a host without GPUs take none.
+    has_all = all(one.gpus for one in hosts)
+    per_worker = int(has_all) if wish.per_worker is None else wish.per_worker
     room = count_room(hosts, wish, evaluator_gpus)
     if room < (num_workers if per_worker else 0):
         listed = ", ".join(f"{one.host} has {one.free} of {one.total} free" for one in hosts)
+        beside = f" and an evaluator with {evaluator_gpus}" if evaluator_gpus else ""
+        needed, found = num_workers * per_worker + evaluator_gpus, sum(one.free for one in hosts)
         share = ""
         if wish.is_shared:
-            share = f", gpu_memory_fraction={wish.memory_fraction:g}"
-            share = share if wish.memory_fraction else f", gpu_memory_mb={wish.memory_mb}"
-        beside = f" and an evaluator with {evaluator_gpus}" if evaluator_gpus else ""
-        needed = num_workers * per_worker + evaluator_gpus
-        found = sum(one.free for one in hosts)
-        if wish.is_shared:  # parts of devices
-            found = max(room, 0)
+            found = max(room, 0) + evaluator_gpus  # shares, not devices
+            share = f", gpu_memory_mb={wish.memory_mb}"
+            if wish.memory_fraction:
+                share = f", gpu_memory_fraction={wish.memory_fraction:g}"
         raise DeviceError(
             problem=f"{num_workers} workers with gpus_per_worker={per_worker}{share}{beside} do"
             f" not fit: {listed}.",
