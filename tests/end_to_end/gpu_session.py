@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import sparktrain as st
+from spark_tensorflow_distributor import MirroredStrategyRunner
 from sparktrain.cli.doctor import check_spark
 from sparktrain.driver.spark_facts import count_slots
 
@@ -67,6 +68,20 @@ def see(spark: Any, folder: Path, call: Any = st.run, **options: Any) -> Any:
     return {path.stem: path.read_text() for path in run_dir.glob("*.gpu")}
 
 
+def look_runner(folder: str) -> None:
+    """The function of a MirroredStrategyRunner, which has no context."""
+    index = json.loads(os.environ["TF_CONFIG"])["task"]["index"]
+    Path(folder, f"worker-{index}.gpu").write_text(os.environ["CUDA_VISIBLE_DEVICES"])
+
+
+def see_runner(folder: Path) -> dict[str, str]:
+    found = folder / "runner"
+    found.mkdir()
+    runner = MirroredStrategyRunner(num_slots=2, use_custom_strategy=True)
+    runner.run(look_runner, folder=str(found))
+    return {path.stem: path.read_text() for path in found.glob("*.gpu")}
+
+
 def ask_doctor(spark: Any) -> list[str]:
     return [one.text for one in check_spark(spark) if one.subject == "gpus" and one.ok]
 
@@ -97,6 +112,7 @@ def run_embedded(folder: Path) -> dict[str, Any]:
         "mirrors": st.run(
             count_mirrors, num_workers=1, gpus_per_worker=3, spark=spark, progress=False
         ).value,
+        "runner": see_runner(folder),
         "doctor": ask_doctor(spark),
     }
     spark.stop()

@@ -51,6 +51,8 @@ def test_gpus_of_spark(tmp_path: Path) -> None:
     assert cluster["ps-0"] == cluster["evaluator-0"] == "-1"
     assert answer["wished"] == {"chief-0": "9", "worker-0": "9", "ps-0": "-1"}
     assert answer["mirrors"] == 3
+    runner = answer["runner"]
+    assert set(runner) == {"worker-0", "worker-1"} and len(set(runner.values())) == 2
     assert len(answer["doctor"]) == 2
     assert "Spark gives its task 4; a worker here gets 4" in answer["doctor"][0]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 import uuid
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -13,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from sparktrain.agent import claims, nvidia
+from sparktrain.agent import claims, node_devices, nvidia
 from sparktrain.agent.claims import Claims, count_free
 from sparktrain.agent.devices import HIDDEN, count_shares
 from sparktrain.agent.node_devices import Devices, Given, NodeDevices, choose_variables
@@ -37,6 +38,7 @@ def gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     script.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setattr(node_devices, "GONE_WAIT_S", 0.0)
     return ids
 
 
@@ -183,8 +185,21 @@ def test_all_or_none() -> None:
         assert count_free(name) == 0
 
 
+def test_what_a_lost_node_had_is_waited_for(
+    gpus: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(node_devices, "GONE_WAIT_S", 20.0)
+    lost = Claims()
+    assert lost.claim([(gpus[2], 1)], 1)
+    timer = threading.Timer(0.5, lost.__exit__)
+    timer.start()
+    with NodeDevices(DeviceWish(), NODES[0], Given(("2",), 1), {}) as found:
+        assert see(found) == ["2"] and not timer.is_alive()
+
+
 def test_devices_that_nobody_else_knows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without an nvidia-smi, by the name that Spark or the environment gives them."""
+    monkeypatch.setattr(node_devices, "GONE_WAIT_S", 0.0)
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     one, other = (str(10**6 + uuid.uuid4().int % 10**9) for _ in range(2))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -20,6 +21,10 @@ from sparktrain.agent.devices import (
 )
 from sparktrain.errors import DeviceError
 from sparktrain.spec import PS, DeviceWish, NodeSpec
+
+#: A node whose executor was lost may outlive it for a moment, and Spark gives out its devices.
+GONE_WAIT_S = 5.0
+TICK_S = 0.2
 
 
 @dataclass(frozen=True)
@@ -111,17 +116,23 @@ class NodeDevices:
         """What Spark gave may be in use by a cluster, whose tasks have ended."""
         for gpu in known:
             self._check_memory([gpu])
-        with self._claims.looking():
-            wanted = [(gpu.uuid, self._count_shares(gpu)) for gpu in known]
-            if len(self._claims.claim(wanted, len(wanted))) < len(wanted):
+        wanted = [(gpu.uuid, self._count_shares(gpu)) for gpu in known]
+        deadline = time.monotonic() + GONE_WAIT_S
+        while True:
+            with self._claims.looking():
+                if len(self._claims.claim(wanted, len(wanted))) == len(wanted):
+                    return
                 free = sum(count_free(uuid) * shares >= 1 for uuid, shares in wanted)
-                raise DeviceError(
-                    problem="Spark gave GPUs that nodes of another run have:"
-                    f" {', '.join(gpu.uuid for gpu in known)}.",
-                    needed=len(known),
-                    found=free,
-                    advice="Stop the other cluster first.",
-                )
+            if time.monotonic() > deadline:
+                break
+            time.sleep(TICK_S)
+        raise DeviceError(
+            problem="Spark gave GPUs that nodes of another run have:"
+            f" {', '.join(gpu.uuid for gpu in known)}.",
+            needed=len(known),
+            found=free,
+            advice="Stop the other cluster first.",
+        )
 
     def _take_free(self, visible: Sequence[str] | None) -> Devices:
         """Spark gives out none: takes free ones of the host, while nobody else looks."""

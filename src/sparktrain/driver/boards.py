@@ -70,7 +70,7 @@ def is_at(board: BoardSpec, port: int) -> bool:
     """Whether the one that an earlier run has kept listens on this port."""
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
         url = json.loads(Path(board.file).read_text())["url"]
-        return urlsplit(url).port == port
+        return bool(urlsplit(url).port == port)
     return False
 
 
