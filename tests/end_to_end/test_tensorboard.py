@@ -92,7 +92,7 @@ def check_choice(folder: Path) -> None:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     events = EventAccumulator(str(folder)).Reload()
-    assert events.Tags()["graph"]
+    assert "keras" in events.PluginTagToContent("graph_keras_model")
     assert any("kernel" in tag for tag in events.PluginTagToContent("histograms"))
     assert list(folder.rglob("plugins/profile/*/*.xplane.pb"))
 
