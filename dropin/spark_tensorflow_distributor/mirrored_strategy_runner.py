@@ -7,6 +7,9 @@ from typing import Any
 
 from spark_tensorflow_distributor import node, session_facts
 
+#: Here, what a function returns was never limited by anything but memory.
+MAX_RESULT_BYTES = 1 << 30
+
 
 class MirroredStrategyRunner:
     """Runs a function that trains with TensorFlow, on Spark.
@@ -95,6 +98,7 @@ class MirroredStrategyRunner:
             spark=spark,
             # The node makes it: here it would be one with a chief.
             distribution="none",
+            max_result_bytes=MAX_RESULT_BYTES,
             gpu_resource=self._gpu_resource_name,
             gpus_per_worker="auto" if self._use_gpu else 0,
         ).value

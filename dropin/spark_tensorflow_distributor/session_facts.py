@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import math
+import os
 import warnings
 from typing import Any
+
+from sparktrain.agent.devices import find_own, read_visible
 
 IGNORE_SSL = "tensorflow.spark.distributor.ignoreSsl"
 
@@ -58,11 +61,11 @@ def count_tasks(spark: Any, num_slots: int, resource: str) -> int:
 
 
 def find_driver_gpus(spark: Any, resource: str) -> list[str]:
-    """What the driver was given: spark.driver.resource."""
+    """What the driver was given: spark.driver.resource, as its environment calls it."""
     given = dict(spark.sparkContext.resources).get(resource)
     if given is None:
         raise Exception(
             f"The driver has no resource {resource!r}. Set spark.driver.resource.{resource}.amount"
             f" and spark.driver.resource.{resource}.discoveryScript, or give use_gpu=False."
         )
-    return [str(address) for address in given.addresses]
+    return list(find_own([str(one) for one in given.addresses], read_visible(os.environ)))

@@ -9,15 +9,16 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 import distributor_cases as cases
 import sparktrain as st
-from spark_tensorflow_distributor import MirroredStrategyRunner
+from spark_tensorflow_distributor import MirroredStrategyRunner, session_facts
 from spark_tensorflow_distributor.node import count_gpus, cut_visible, make_tf_config
-from spark_tensorflow_distributor.session_facts import IGNORE_SSL
+from spark_tensorflow_distributor.session_facts import IGNORE_SSL, find_driver_gpus
 
 ROOT = Path(__file__).parents[2]
 
@@ -175,3 +176,27 @@ def test_the_example_runs(tmp_path: Path) -> None:
     )
     found = re.findall(r"^accuracy (0\.\d+)", done.stdout, re.MULTILINE)
     assert done.returncode == 0 and float(found[-1]) > 0.9, done.stdout[-4000:]
+
+
+def test_the_driver_s_own_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark counts what the driver's environment shows it."""
+    given = {"gpu": SimpleNamespace(addresses=["0", "1"])}
+    session = SimpleNamespace(sparkContext=SimpleNamespace(resources=given))
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    assert find_driver_gpus(session, "gpu") == ["0", "1"]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "6,7")
+    assert find_driver_gpus(session, "gpu") == ["6", "7"]
+
+
+def test_large_results(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: dict[str, Any] = {}
+
+    def run(function: Any, **settings: Any) -> Any:
+        asked.update(settings)
+        return SimpleNamespace(value=1)
+
+    monkeypatch.setattr(st, "run", run)
+    monkeypatch.setattr(session_facts, "find_session", lambda: None)
+    monkeypatch.setattr(session_facts, "check_encryption", lambda spark: None)
+    assert MirroredStrategyRunner(num_slots=2, use_gpu=False).run(lambda: 1) == 1
+    assert asked["max_result_bytes"] >= 1 << 30

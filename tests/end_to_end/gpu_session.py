@@ -20,7 +20,9 @@ from pathlib import Path
 from typing import Any
 
 import sparktrain as st
+from spark_tensorflow_distributor import MirroredStrategyRunner
 from sparktrain.cli.doctor import check_spark
+from sparktrain.driver.spark_facts import count_slots
 
 
 def look(ctx: Any) -> None:
@@ -66,6 +68,20 @@ def see(spark: Any, folder: Path, call: Any = st.run, **options: Any) -> Any:
     return {path.stem: path.read_text() for path in run_dir.glob("*.gpu")}
 
 
+def look_runner(folder: str) -> None:
+    """The function of a MirroredStrategyRunner, which has no context."""
+    index = json.loads(os.environ["TF_CONFIG"])["task"]["index"]
+    Path(folder, f"worker-{index}.gpu").write_text(os.environ["CUDA_VISIBLE_DEVICES"])
+
+
+def see_runner(folder: Path) -> dict[str, str]:
+    found = folder / "runner"
+    found.mkdir()
+    runner = MirroredStrategyRunner(num_slots=2, use_custom_strategy=True)
+    runner.run(look_runner, folder=str(found))
+    return {path.stem: path.read_text() for path in found.glob("*.gpu")}
+
+
 def ask_doctor(spark: Any) -> list[str]:
     return [one.text for one in check_spark(spark) if one.subject == "gpus" and one.ok]
 
@@ -96,6 +112,7 @@ def run_embedded(folder: Path) -> dict[str, Any]:
         "mirrors": st.run(
             count_mirrors, num_workers=1, gpus_per_worker=3, spark=spark, progress=False
         ).value,
+        "runner": see_runner(folder),
         "doctor": ask_doctor(spark),
     }
     spark.stop()
@@ -172,7 +189,10 @@ def run_nvidia(folder: Path) -> dict[str, Any]:
         f"echo '{n}, {one}, 1000, 1, NVIDIA A100 80GB PCIe'" for n, one in enumerate(ids)
     )
     (folder / "bin").mkdir()
-    text = f"case $1 in --query-gpu=*)\n{rows};;\n--query-comp*) echo {ids[0]};;\nesac"
+    # Whoever finds the folder, and that is one only, has an nvidia-smi that fails.
+    broken = folder / "broken"
+    fail = f"rmdir {broken} 2>/dev/null && exit 15"
+    text = f"case $1 in --query-gpu=*)\n{fail}\n{rows};;\n--query-comp*) echo {ids[0]};;\nesac"
     write_script(folder / "bin" / "nvidia-smi", text)
     path = f"{folder / 'bin'}{os.pathsep}{os.environ['PATH']}"
     spark = st.session(conf={"spark.executorEnv.PATH": path})
@@ -182,8 +202,17 @@ def run_nvidia(folder: Path) -> dict[str, Any]:
         "one": see(spark, folder, num_workers=2, gpus_per_worker=1),
         "cluster": see(spark, folder, st.cluster, num_workers=2, num_ps=1),
         "too many": see(spark, folder, num_workers=2, gpus_per_worker=2),
+        "too large": see(spark, folder, num_workers=4, gpu_memory_fraction=0.7),
+        "beside": see(spark, folder, num_workers=2, evaluator=True, gpus_per_evaluator=1),
         "doctor": ask_doctor(spark),
     }
+    table = spark.range(100).repartition(2).cache()
+    table.count()
+    broken.mkdir()
+    answer["broken"] = see(spark, folder, num_workers=2)
+    time.sleep(3.0)  # for an executor that was taken along to be missed
+    (cached,) = spark.sparkContext._jsc.sc().getRDDStorageInfo()
+    answer["cached"] = [cached.numCachedPartitions(), count_slots(spark)]
     spark.stop()
     return answer
 

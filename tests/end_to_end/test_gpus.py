@@ -51,6 +51,8 @@ def test_gpus_of_spark(tmp_path: Path) -> None:
     assert cluster["ps-0"] == cluster["evaluator-0"] == "-1"
     assert answer["wished"] == {"chief-0": "9", "worker-0": "9", "ps-0": "-1"}
     assert answer["mirrors"] == 3
+    runner = answer["runner"]
+    assert set(runner) == {"worker-0", "worker-1"} and len(set(runner.values())) == 2
     assert len(answer["doctor"]) == 2
     assert "Spark gives its task 4; a worker here gets 4" in answer["doctor"][0]
 
@@ -78,3 +80,11 @@ def test_gpus_that_spark_does_not_know(tmp_path: Path) -> None:
     assert (kind, was_begun) == ("DeviceError", False)
     assert "has 2 of 3 free" in text and "4 are needed, 2 are there" in text
     assert len(answer["doctor"]) == 2 and "the host has 3, 2 of them free" in answer["doctor"][0]
+    assert "4 are needed, 3 are there" in answer["too large"][1]
+    assert "an evaluator with 1 do not fit" in answer["beside"][1]
+    assert "3 are needed, 2 are there" in answer["beside"][1]
+    # One node has no GPUs: the other's executor does not die in Spark's meeting of the nodes.
+    kind, text, was_begun = answer["broken"]
+    assert (kind, was_begun) == ("NodeFailedError", True)
+    assert "nvidia-smi fails on this host" in text and "exit code 15" in text
+    assert answer["cached"] == [2, 2]

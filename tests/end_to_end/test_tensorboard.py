@@ -87,6 +87,16 @@ def look_while_running(run_dir: Path, wanted: set[str], found: dict[str, Any]) -
     (run_dir / "seen").touch()
 
 
+def check_choice(folder: Path) -> None:
+    """What is written beside scalars is there."""
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    events = EventAccumulator(str(folder)).Reload()
+    assert "keras" in events.PluginTagToContent("graph_keras_model")
+    assert any("kernel" in tag for tag in events.PluginTagToContent("histograms"))
+    assert list(folder.rglob("plugins/profile/*/*.xplane.pb"))
+
+
 @pytest.mark.parametrize(
     ("at", "is_copied"),
     [("driver", False), pytest.param("chief", True, marks=pytest.mark.slow)],
@@ -110,7 +120,7 @@ def test_the_board_of_a_run_has_its_scalars_while_it_runs(
             tensorboard=True,
             tensorboard_at=at,
             events_dir=f"file://{tmp_path}/store" if is_copied else "",
-            events="graph,histograms" if is_copied else "",
+            events="graph,histograms,profile" if is_copied else "",
             progress="plain",
         )
     finally:
@@ -135,6 +145,7 @@ def test_the_board_of_a_run_has_its_scalars_while_it_runs(
     if is_copied:
         assert result.tensorboard_command.startswith(f"sparktrain tensorboard file://{tmp_path}")
         folder = folder.removeprefix("file://")
+        check_choice(run_dir / "tensorboard" / "train")
     else:
         assert result.tensorboard_command == f"tensorboard --logdir {run_dir}/tensorboard"
     assert len(list(Path(folder).rglob("events*"))) >= 3
@@ -211,14 +222,18 @@ def test_the_board_of_an_estimator(
         tensorboard=True,
         runDir=str(tmp_path / "run"),
         progress="plain",
-        settings={"tensorboard_keep": True},
+        settings={"tensorboard_keep": True, "events_dir": f"file://{tmp_path}/store"},
     )
     model = estimator.fit(make_data(spark))
     url = json.loads((tmp_path / "run" / BOARD_FILE).read_text())["url"]
     try:
         assert url in capfd.readouterr().err
         assert wait_for(lambda: "train" in ask(f"{url}data/plugin/scalars/tags"))
-        assert model.tensorboard_command == f"tensorboard --logdir {tmp_path}/run/tensorboard"
+        shown = f"sparktrain tensorboard file://{tmp_path}/store/"
+        assert model.tensorboard_command.startswith(shown)
+        model.save(str(tmp_path / "model"))
+        loaded = st.KerasModel.load(str(tmp_path / "model"))
+        assert loaded.tensorboard_command == model.tensorboard_command
     finally:
         end_board(str(tmp_path / "run"))
 

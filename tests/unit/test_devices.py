@@ -6,7 +6,9 @@ import pytest
 
 from sparktrain.agent.devices import (
     HIDDEN,
+    count_aside,
     count_share,
+    count_shares,
     count_training,
     find_own,
     make_device_variables,
@@ -85,6 +87,12 @@ def test_what_is_visible(value: str | None, expected: tuple[str, ...] | None) ->
         ("01", ("4", "5"), ("4", "5")),
         ("1", ("MIG-a", "MIG-b"), ("MIG-b",)),
         ("", ("4",), ()),
+        # An address that could be both is a place, for every task.
+        ("0", ("1", "2"), ("1",)),
+        ("1", ("1", "2"), ("2",)),
+        ("01", ("1", "0"), ("1", "0")),
+        ("1", ("0", "2"), ("2",)),
+        ("2", ("0", "2"), ("2",)),
     ],
 )
 def test_addresses_of_spark_among_visible_ones(
@@ -96,6 +104,8 @@ def test_addresses_of_spark_among_visible_ones(
 def test_an_address_beyond_the_visible_ones() -> None:
     with pytest.raises(DeviceError, match=r"gave the GPUs 5, and .* has 0,1\. 1 are needed"):
         find_own(["5"], ("0", "1"))
+    with pytest.raises(DeviceError, match="number them from 0"):
+        find_own(["2"], ("1", "2"))
 
 
 @pytest.mark.parametrize(
@@ -129,3 +139,32 @@ def test_who_trains_on_a_host() -> None:
     assert count_training(nodes, ["a", "b"], "a") == 2
     assert count_training(nodes, ["a", "b"], "b") == 1
     assert count_training(nodes, ["a"], "a") == 3
+
+
+def test_devices_of_evaluators() -> None:
+    nodes = make_nodes(3, evaluator=True)
+    assert count_aside(WITH_EVALUATOR, nodes, ["a", "b"], "b") == 1
+    assert count_aside(WITH_EVALUATOR, nodes, ["a", "b"], "a") == 0
+    assert count_aside(AUTO, nodes, ["a"], "a") == 0
+    assert count_share(AUTO, CHIEF, 2, 5, aside=1) == 2
+    with pytest.raises(DeviceError, match="2 are needed, 1 are there"):
+        count_share(AUTO, CHIEF, 2, 2, aside=1)
+
+
+@pytest.mark.parametrize(
+    ("wish", "total_mb", "expected"),
+    [
+        (AUTO, 1000, 1),
+        (TENTH, 0, 10),
+        (DeviceWish(memory_fraction=0.33), 1000, 3),
+        (DeviceWish(memory_fraction=0.16), 1000, 6),
+        (DeviceWish(memory_fraction=0.6), 1000, 1),
+        (DeviceWish(memory_fraction=0.02), 1000, 50),
+        (DeviceWish(memory_mb=300), 1000, 3),
+        (DeviceWish(memory_mb=1), 1000, 50),
+        (DeviceWish(memory_mb=300), 0, 50),
+        (DeviceWish(memory_mb=1001), 1000, 0),
+    ],
+)
+def test_how_many_share_a_device(wish: DeviceWish, total_mb: int, expected: int) -> None:
+    assert count_shares(wish, total_mb) == expected

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from typing import Any
 
 import pytest
 
-from sparktrain.driver.gpu_plan import GpuFacts, GpuPlan, count_room, find_amount, make_wish
-from sparktrain.driver.gpu_survey import HostGpus
+from sparktrain.driver.gpu_plan import (
+    GpuFacts,
+    GpuPlan,
+    check_hosts,
+    count_room,
+    find_amount,
+    make_wish,
+)
+from sparktrain.driver.gpu_survey import HostGpus, KnownGpu, make_card, merge_hosts, read_card
 from sparktrain.driver.plan import count_gpu_tasks, count_start_tasks
-from sparktrain.errors import ConfigError
+from sparktrain.errors import ConfigError, DeviceError
 from sparktrain.settings import Settings, resolve
 from sparktrain.spec import DeviceWish, make_nodes
 
@@ -45,6 +53,7 @@ def test_amounts(wish: DeviceWish, facts: GpuFacts, expected: float) -> None:
     [
         ({"gpu_memory_fraction": 0.1, "gpu_memory_mb": 5}, "Give one of them"),
         ({"gpu_memory_fraction": 0.1, "gpus_per_worker": "2"}, "gpus_per_worker=2.*shares one"),
+        ({"gpu_memory_fraction": 0.01}, r"give 0\.02 or more"),
         ({"gpu_memory_mb": 1, "gpus_per_evaluator": 2}, "shares one device"),
     ],
 )
@@ -95,9 +104,73 @@ def test_tasks_that_start_a_cluster(plan: GpuPlan, expected: tuple[int, int]) ->
     assert (wished, count_gpu_tasks(plan, wished, 3)) == expected
 
 
+def make_host(name: str, total: int, free: int, **values: Any) -> HostGpus:
+    """A host where somebody computes on all devices but some."""
+    busy = [number >= free for number in range(total)]
+    gpus = (KnownGpu(f"{name}{n}", is_busy=one, **values) for n, one in enumerate(busy))
+    return HostGpus(name, tuple(gpus))
+
+
+HOSTS = [make_host("a", 4, 3), make_host("b", 2, 1)]
+
+
 @pytest.mark.parametrize(
-    ("wish", "expected"),
-    [(DeviceWish(per_worker=1), 4), (TWO, 1), (DeviceWish(per_worker=1, memory_fraction=0.1), 60)],
+    ("wish", "evaluator_gpus", "expected"),
+    [
+        (DeviceWish(per_worker=1), 0, 4),
+        (TWO, 0, 1),
+        (DeviceWish(per_worker=1, memory_fraction=0.1), 0, 60),
+        (DeviceWish(memory_fraction=0.7), 0, 6),  # not what is left of two devices
+        (DeviceWish(memory_fraction=0.33), 1, 17),
+        (DeviceWish(per_worker=1), 1, 3),
+        (TWO, 1, 1),  # it takes the one that is left over
+        (TWO, 2, 0),
+        (TWO, 4, -1),
+    ],
 )
-def test_room_on_hosts(wish: DeviceWish, expected: int) -> None:
-    assert count_room([HostGpus("a", 4, 3), HostGpus("b", 2, 1)], wish) == expected
+def test_room_on_hosts(wish: DeviceWish, evaluator_gpus: int, expected: int) -> None:
+    assert count_room(HOSTS, wish, evaluator_gpus) == expected
+
+
+def test_room_beside_nodes_that_share() -> None:
+    host = HostGpus("a", (KnownGpu("1", share=Fraction(1, 2)), KnownGpu("2", share=Fraction(1, 3))))
+    assert count_room([host], DeviceWish(memory_fraction=0.3)) == 2
+    assert count_room([host], DeviceWish(memory_fraction=0.5)) == 1
+    assert count_room([host], DeviceWish(per_worker=1)) == 0
+
+
+def test_devices_of_all_executors_of_a_host_are_there() -> None:
+    found = [make_host("a", 2, 1), make_host("a", 3, 3), make_host("b", 1, 1)]
+    merged = merge_hosts([*found, HostGpus("a", (KnownGpu("other"),))])
+    assert [(one.host, one.total) for one in merged] == [("a", 4), ("b", 1)]
+    assert [read_card(make_card(one)) for one in merged] == merged
+
+
+@pytest.mark.parametrize(
+    ("wish", "num_workers", "evaluator_gpus", "pattern"),
+    [
+        (DeviceWish(per_worker=1), 4, 1, r"an evaluator with 1 .*: a has 3 of 4.* 5 are needed, 4"),
+        (DeviceWish(memory_fraction=0.7), 7, 0, r"fraction=0\.7 do not fit.* 7 are needed, 6 are"),
+        (DeviceWish(memory_mb=900), 7, 0, r"memory_mb=900 do not fit.* 7 are needed, 6 are there"),
+        (DeviceWish(memory_mb=1001), 1, 0, r"memory_mb=1001 is more than the GPUs have: 1000 MB"),
+        (DeviceWish(), 1, 4, r"an evaluator with 4 do not fit"),
+        (DeviceWish(per_worker=0), 9, 4, r"an evaluator with 4 do not fit"),
+    ],
+)
+def test_more_than_the_hosts_have(
+    wish: DeviceWish, num_workers: int, evaluator_gpus: int, pattern: str
+) -> None:
+    hosts = [make_host("a", 4, 3, total_mb=1000), make_host("b", 2, 1, total_mb=1000)]
+    with pytest.raises(DeviceError, match=pattern):
+        check_hosts(hosts, wish, num_workers, evaluator_gpus)
+
+
+def test_what_fits_on_hosts() -> None:
+    check_hosts(HOSTS, DeviceWish(memory_fraction=0.1), 60, 0)
+    check_hosts(HOSTS, DeviceWish(per_worker=0), 99, 2)
+    check_hosts([HostGpus("a")], DeviceWish(memory_fraction=0.1), 2, 0)  # without any, as ever
+    check_hosts([*HOSTS, HostGpus("c")], DeviceWish(memory_fraction=0.1), 99, 0)
+    with pytest.raises(DeviceError, match="1 are needed, 0 are there"):
+        check_hosts([HostGpus("a")], DeviceWish(), 0, 1)
+    with pytest.raises(DeviceError, match="a: it hangs"):
+        check_hosts([HostGpus("a", problem="it hangs.")], DeviceWish(memory_fraction=0.1), 2, 0)

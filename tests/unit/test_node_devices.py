@@ -5,15 +5,19 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 import uuid
+from collections.abc import Sequence
 from contextlib import ExitStack
+from fractions import Fraction
 from pathlib import Path
 
 import pytest
 
-from sparktrain.agent.claims import UNITS, Claims, count_free, count_units
-from sparktrain.agent.devices import HIDDEN
-from sparktrain.agent.node_devices import Devices, Given, NodeDevices
+from sparktrain.agent import claims, node_devices, nvidia
+from sparktrain.agent.claims import Claims, count_free
+from sparktrain.agent.devices import HIDDEN, count_shares
+from sparktrain.agent.node_devices import Devices, Given, NodeDevices, choose_variables
 from sparktrain.errors import DeviceError
 from sparktrain.spec import DeviceWish, NodeSpec
 
@@ -34,6 +38,7 @@ def gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     script.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setattr(node_devices, "GONE_WAIT_S", 0.0)
     return ids
 
 
@@ -55,7 +60,7 @@ def test_nodes_do_not_share(gpus: list[str]) -> None:
         NodeDevices(DeviceWish(per_worker=4), NODES[0], HERE, {}),
     ):
         pass
-    assert [count_free(one) for one in gpus] == [UNITS] * 4
+    assert [count_free(one) for one in gpus] == [1] * 4
 
 
 def test_nodes_that_share(gpus: list[str]) -> None:
@@ -70,7 +75,7 @@ def test_nodes_that_share(gpus: list[str]) -> None:
         with pytest.raises(DeviceError):  # alone, beside those that share
             NodeDevices(DeviceWish(per_worker=1), NODES[0], HERE, {}).__enter__()
     with NodeDevices(DeviceWish(memory_mb=300), NODES[0], HERE, {}) as one:
-        assert one.limit_mb == 300 and sum(count_free(gpu) for gpu in gpus) == 4 * UNITS - 6
+        assert one.limit_mb == 300 and sum(count_free(gpu) for gpu in gpus) == 4 - Fraction(1, 3)
 
 
 def test_processes_do_not_race(gpus: list[str]) -> None:
@@ -91,7 +96,7 @@ def test_processes_do_not_race(gpus: list[str]) -> None:
         assert sorted(lines) == sorted([gpus[0], *gpus[2:]])
         started[0].kill()  # however it ends, its claim is gone
         started[0].wait()
-        assert count_free(lines[0]) == UNITS and count_free(lines[1]) == 0
+        assert count_free(lines[0]) == 1 and count_free(lines[1]) == 0
     finally:
         for process in started:
             process.communicate()
@@ -158,17 +163,137 @@ def test_parts_of_gpus(gpus: list[str], tmp_path: Path) -> None:
         NodeDevices(DeviceWish(per_worker=2), NODES[0], HERE, {}).__enter__()
 
 
-@pytest.mark.parametrize(
-    ("fraction", "units"), [(0.0, 20), (0.1, 2), (0.2, 4), (0.03, 1), (0.12, 3), (1.0, 20)]
-)
-def test_units(fraction: float, units: int) -> None:
-    assert count_units(fraction) == units
+@pytest.mark.parametrize("fraction", [1.0, 0.5, 0.33, 0.16, 0.12, 0.1, 0.03, 0.02])
+def test_as_many_nodes_as_spark_schedules(fraction: float) -> None:
+    shares, name = count_shares(DeviceWish(memory_fraction=fraction), 0), f"GPU-{uuid.uuid4()}"
+    with Claims() as claims:
+        fit = 0
+        while claims.claim([(name, shares)], 1):
+            fit += 1
+    assert fit == int(1 / fraction)
+    assert count_free(name) == 1
 
 
 def test_all_or_none() -> None:
     name = f"GPU-{uuid.uuid4()}"
     with Claims() as claims, Claims() as others:
-        assert claims.claim([(name, 15)], 1) == (name,)
-        assert others.claim([(name, 6)], 1) == ()
-        assert others.claim([(name, 5)], 1) == (name,)
+        assert claims.claim([(name, 2)], 1) == (name,)
+        assert others.claim([(name, 1)], 1) == ()
+        assert others.claim([(name, 3)], 1) == (name,)
+        assert others.claim([(name, 5)], 1) == ()  # a sixth is left
+        assert others.claim([(name, 6)], 1) == (name,)
         assert count_free(name) == 0
+
+
+def test_what_a_lost_node_had_is_waited_for(
+    gpus: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(node_devices, "GONE_WAIT_S", 20.0)
+    lost = Claims()
+    assert lost.claim([(gpus[2], 1)], 1)
+    timer = threading.Timer(0.5, lost.__exit__)
+    timer.start()
+    with NodeDevices(DeviceWish(), NODES[0], Given(("2",), 1), {}) as found:
+        assert see(found) == ["2"] and not timer.is_alive()
+
+
+def test_devices_that_nobody_else_knows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without an nvidia-smi, by the name that Spark or the environment gives them."""
+    monkeypatch.setattr(node_devices, "GONE_WAIT_S", 0.0)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    one, other = (str(10**6 + uuid.uuid4().int % 10**9) for _ in range(2))
+    with NodeDevices(DeviceWish(), NODES[0], Given((one,)), {}) as found:
+        assert see(found) == [one]
+        with pytest.raises(DeviceError, match=f"another run have: gpu-{one}"):
+            NodeDevices(DeviceWish(), NODES[1], Given((one,)), {}).__enter__()
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", f"{one},{other}")
+        with NodeDevices(DeviceWish(per_worker=1), NODES[1], HERE, {}) as second:
+            assert see(second) == [other]
+    wish = DeviceWish(memory_mb=100)
+    with (
+        NodeDevices(wish, NODES[0], Given((one,)), {}) as found,
+        NodeDevices(wish, NODES[1], Given((one,)), {}) as second,
+    ):
+        assert see(second) == see(found)
+
+
+def test_an_nvidia_smi_that_fails(
+    gpus: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = tmp_path / "nvidia-smi"
+    good = script.read_text()
+    script.write_text("#!/bin/sh\necho Unable to determine the device handle; exit 15\n")
+    with pytest.raises(DeviceError, match="exit code 15, and it said: Unable to determine"):
+        NodeDevices(DeviceWish(), NODES[0], HERE, {}).__enter__()
+    script.write_text("#!/bin/sh\nexec sleep 20\n")
+    monkeypatch.setattr(nvidia, "TIMEOUT_S", 0.1)
+    with pytest.raises(DeviceError, match="timed out"):
+        NodeDevices(DeviceWish(), NODES[0], HERE, {}).__enter__()
+    monkeypatch.undo()
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    # A host without its driver has no device; one that does not list processes has.
+    script.write_text("#!/bin/sh\nexit 9\n")
+    with NodeDevices(DeviceWish(), NODES[0], HERE, {}) as found:
+        assert found == Devices({})
+    script.write_text(good.replace("--query-comp*) echo", "--query-comp*) exit 3; echo"))
+    with NodeDevices(DeviceWish(), NODES[0], HERE, {}) as found:
+        assert see(found) == gpus
+
+
+def test_an_even_share_of_the_free_ones(gpus: list[str]) -> None:
+    with NodeDevices(DeviceWish(), NODES[0], HERE, {}) as found:
+        assert see(found) == [gpus[0], *gpus[2:]]
+    with NodeDevices(DeviceWish(), NODES[0], Given(None, 3), {}) as found:
+        assert see(found) == [gpus[0]]
+    with pytest.raises(DeviceError, match=r"fewer free GPUs.* 4 are needed, 3 are there"):
+        NodeDevices(DeviceWish(), NODES[0], Given(None, 4), {}).__enter__()
+    with NodeDevices(DeviceWish(), NODES[0], Given(None, 1, aside=1), {}) as found:
+        assert see(found) == [gpus[0], gpus[2]]
+
+
+def test_all_devices_compute_for_others(gpus: list[str], tmp_path: Path) -> None:
+    script = tmp_path / "nvidia-smi"
+    busy = f"echo {gpus[1]}"
+    script.write_text(script.read_text().replace(busy, "; ".join(f"echo {one}" for one in gpus)))
+    with pytest.raises(DeviceError, match="1 are needed, 0 are there"):
+        NodeDevices(DeviceWish(), NODES[0], HERE, {}).__enter__()
+
+
+def test_more_memory_than_there_is(gpus: list[str]) -> None:
+    wish = DeviceWish(memory_mb=1001)
+    for given in (HERE, Given(("0",))):
+        with pytest.raises(DeviceError, match=r"gpu_memory_mb=1001 .*have: 1000 MB"):
+            NodeDevices(wish, NODES[0], given, {}).__enter__()
+
+
+def test_a_fraction_of_chosen_devices(gpus: list[str]) -> None:
+    wish, chosen = DeviceWish(memory_fraction=0.1), {"CUDA_VISIBLE_DEVICES": "1,2"}
+    with NodeDevices(wish, NODES[0], HERE, chosen) as found:
+        assert (dict(found.variables), found.count, found.limit_mb) == ({}, 2, 100)
+    with NodeDevices(wish, NODES[0], HERE, {"CUDA_VISIBLE_DEVICES": "-1"}) as found:
+        assert found.count == 0
+
+
+def test_nobody_waits_for_nvidia_smi(gpus: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is asked before the node looks, one at a time, for free devices."""
+    asked: list[bool] = []
+    find = nvidia.find_gpus
+
+    def find_and_note(named: Sequence[str] | None = None) -> tuple[nvidia.Gpu, ...]:
+        claims.Claims().looking().close()  # nobody holds it
+        asked.append(True)
+        return find(named)
+
+    monkeypatch.setattr(claims, "LOOK_WAIT_S", 5.0)
+    monkeypatch.setattr(nvidia, "find_gpus", find_and_note)
+    with NodeDevices(DeviceWish(), NODES[0], HERE, {}):
+        assert asked == [True]
+
+
+def test_a_ps_sees_no_device_whatever_is_wished() -> None:
+    wished = {"CUDA_VISIBLE_DEVICES": "1", "A": "b"}
+    ps = choose_variables(NodeSpec("ps", 0), Devices(HIDDEN), wished)
+    assert ps == {"A": "b", **HIDDEN}
+    worker = choose_variables(NODES[0], Devices({"CUDA_VISIBLE_DEVICES": "0"}), wished)
+    assert worker == wished

@@ -17,9 +17,9 @@ from typing import Any
 import psutil
 import pytest
 
-from sparktrain.agent.tensorboard import TensorBoard, replace_host
+from sparktrain.agent.tensorboard import TensorBoard, find_port, replace_host
 from sparktrain.cli.board import end_board
-from sparktrain.driver.boards import check_address
+from sparktrain.driver.boards import check_address, is_at
 from sparktrain.errors import ConfigError, LaunchError
 from sparktrain.events import BOARD_FILE, BoardSpec, make_command, parse_kinds
 from sparktrain.trainer.events import EventCopies, describe_epoch
@@ -82,6 +82,29 @@ def test_one_that_stays_ends_when_its_file_is_removed(tmp_path: Path) -> None:
                 process.kill()
     with pytest.raises(ConfigError, match="whose TensorBoard was kept"):
         end_board(str(tmp_path))
+
+
+def test_one_that_stays_is_replaced_by_the_next_one_on_its_port(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    spec = make_spec(tmp_path, is_kept=True, port=port)
+    with TensorBoard(spec, "127.0.0.1") as board:
+        url = board.wait()
+    earlier = find_group(board)
+    assert is_at(spec, port) and not is_at(spec, port + 1)
+    with TensorBoard(make_spec(tmp_path, port=port), "127.0.0.1") as following:
+        assert following.wait() == url
+        assert not psutil.wait_procs(earlier, timeout=10)[1]
+    assert not is_at(spec, port)
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [("", 0), ("6006", 6006), ("tcp://10.96.0.7:80", 0), ("-1", 0), ("70000", 0), ("x", 0)],
+)
+def test_a_port_of_the_environment(value: str, expected: int) -> None:
+    assert find_port({"TENSORBOARD_PORT": value}) == expected
+    assert find_port({}) == 0
 
 
 def test_one_that_shall_stay_ends_with_a_run_that_fails_before_it_listens(tmp_path: Path) -> None:

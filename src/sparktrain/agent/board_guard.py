@@ -2,7 +2,8 @@
 
 Standard input is a pipe of which the starter holds the other end: it closes with that process,
 however it ended, and everything in this process' group goes then; unless KEPT is 1. In any case
-it goes when FILE, which says where the board is, is removed or another board's. Standard output
+it goes when FILE, which says where the board is, is removed or another board's; one that FILE is
+about at the start is ended. Standard output
 gets one line of JSON: the URL and the process id, or the problem. Needs the standard library only.
 """
 
@@ -27,6 +28,7 @@ _URL = re.compile(r" at (https?://\S+)")
 def main(file: Path, is_kept: bool, command: list[str]) -> int:
     if is_kept and os.fork():
         os._exit(0)  # nobody's child: its starter may go on or end
+    _end_earlier(file)
     board = subprocess.Popen(
         command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
     )
@@ -51,6 +53,15 @@ def main(file: Path, is_kept: bool, command: list[str]) -> int:
     code = board.wait()
     _remove(file)
     return code
+
+
+def _end_earlier(file: Path) -> None:
+    """Ends the board that an earlier run has kept: it may have the port that this one shall."""
+    try:
+        file.unlink()
+    except OSError:  # there is none, or nobody may end it
+        return
+    time.sleep(2 * LOOK_S)
 
 
 def _find_url(lines: Iterable[bytes]) -> tuple[str | None, str]:

@@ -7,25 +7,19 @@ file, and is gone with its process, however that ends.
 
 from __future__ import annotations
 
-import math
 import socket
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
+from fractions import Fraction
 
+from sparktrain.agent.devices import MOST_SHARES
 from sparktrain.errors import DeviceError
 
-#: A device is claimed in twentieths, so that nodes may share one.
-UNITS = 20
 _PREFIX = "\0sparktrain-gpu"
 #: How long to wait while another node of this host looks for devices.
 LOOK_WAIT_S = 60.0
 TICK_S = 0.05
-
-
-def count_units(fraction: float) -> int:
-    """The units of a share of a device; at least one, and all for 0: the device alone."""
-    return min(UNITS, max(1, math.ceil(fraction * UNITS - 1e-9))) if fraction > 0 else UNITS
 
 
 class Claims:
@@ -62,7 +56,8 @@ class Claims:
         """Claims some devices; all of them or none. To be called while looking().
 
         Args:
-            devices: Ids, the wanted ones first, and how many units to take of each.
+            devices: Ids, the wanted ones first, and into how many shares each is divided, of
+                which one is claimed; 1 for the device alone.
             count: How many devices.
 
         Returns:
@@ -70,10 +65,10 @@ class Claims:
         """
         found: list[str] = []
         with ExitStack() as stack:
-            for uuid, units in devices:
+            for uuid, shares in devices:
                 if len(found) == count:
                     break
-                held = _claim_units(uuid, units)
+                held = _claim_share(uuid, shares)
                 if held is not None:
                     stack.enter_context(held)
                     found.append(uuid)
@@ -82,24 +77,31 @@ class Claims:
         return tuple(found)
 
 
-def count_free(uuid: str) -> int:
-    """How many units of a device nobody has claimed."""
-    free = 0
-    for number in range(UNITS):
-        if (held := _bind(f"{_PREFIX}-{uuid}-{number}")) is not None:
-            held.close()
-            free += 1
+def count_free(uuid: str) -> Fraction:
+    """How much of a device nobody has claimed: 1 for all of it.
+
+    Every way to divide a device has names of its own, so that nodes with the same wish fit
+    exactly, and those with different ones as far as there is room.
+    """
+    free = Fraction(1)
+    for shares in range(1, MOST_SHARES + 1):
+        for number in range(shares):
+            if (held := _bind(_name_share(uuid, shares, number))) is not None:
+                held.close()
+            else:
+                free -= Fraction(1, shares)
     return free
 
 
-def _claim_units(uuid: str, units: int) -> ExitStack | None:
-    with ExitStack() as stack:
-        taken = 0
-        for number in range(UNITS):
-            if taken < units and (held := _bind(f"{_PREFIX}-{uuid}-{number}")) is not None:
-                stack.enter_context(held)
-                taken += 1
-        return stack.pop_all() if taken == units else None
+def _claim_share(uuid: str, shares: int) -> socket.socket | None:
+    if count_free(uuid) < Fraction(1, shares):
+        return None
+    names = (_name_share(uuid, shares, number) for number in range(shares))
+    return next((held for name in names if (held := _bind(name)) is not None), None)
+
+
+def _name_share(uuid: str, shares: int, number: int) -> str:
+    return f"{_PREFIX}-{uuid}-{shares}-{number}"
 
 
 def _bind(name: str) -> socket.socket | None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from sparktrain.errors import DeviceError
-from sparktrain.spec import PS, DeviceWish, NodeSpec
+from sparktrain.spec import EVALUATOR, PS, DeviceWish, NodeSpec
 
 #: What the drivers of NVIDIA and AMD look at. With this value they see no device at all.
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 _VARIABLES = (VISIBLE, "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
 _NONE = "-1"
+#: Into how many shares a device may be divided.
+MOST_SHARES = 50
 
 #: A ps holds variables, and no GPU.
 HIDDEN: Mapping[str, str] = dict.fromkeys(_VARIABLES, _NONE)
@@ -77,12 +79,18 @@ def read_visible(environ: Mapping[str, str]) -> tuple[str, ...] | None:
 def find_own(addresses: Sequence[str], visible: Sequence[str] | None) -> tuple[str, ...]:
     """The devices that Spark's addresses mean, where some of the host's are visible only.
 
-    They are entries of CUDA_VISIBLE_DEVICES, else places in it, counted from 0.
+    They are entries of CUDA_VISIBLE_DEVICES, else places in it, counted from 0. Only places
+    where an address could be one device as an entry, and another one as a place: each task
+    decides for itself, and two must not end up with the same device.
 
     Raises:
         DeviceError: They are neither.
     """
-    if visible is None or all(address in visible for address in addresses):
+    if visible is None:
+        return tuple(addresses)
+    places = [str(place) for place in range(len(visible))]
+    is_clear = all(entry not in places or visible[int(entry)] == entry for entry in visible)
+    if is_clear and all(address in visible for address in addresses):
         return tuple(addresses)
     if all(address.isdecimal() and int(address) < len(visible) for address in addresses):
         return tuple(visible[int(address)] for address in addresses)
@@ -91,16 +99,45 @@ def find_own(addresses: Sequence[str], visible: Sequence[str] | None) -> tuple[s
         f" {','.join(visible) or 'none'}.",
         needed=len(addresses),
         found=len(visible),
-        advice="Let spark.executor.resource.gpu.discoveryScript list what executors see.",
+        advice="Let spark.executor.resource.gpu.discoveryScript list what executors see, or number"
+        " them from 0 in the order of CUDA_VISIBLE_DEVICES.",
     )
 
 
-def count_share(wish: DeviceWish, node: NodeSpec, num_here: int, num_devices: int) -> int:
+def count_shares(wish: DeviceWish, total_mb: int) -> int:
+    """Into how many equal shares nodes divide a device, as many as Spark schedules on it.
+
+    1 is the device alone; 0 if it has not the memory for one.
+
+    Args:
+        total_mb: Its memory; 0 if that is not known.
+    """
+    if wish.memory_fraction:
+        return min(MOST_SHARES, int(1 / wish.memory_fraction + 1e-9))
+    if not wish.memory_mb:
+        return 1
+    return min(MOST_SHARES, total_mb // wish.memory_mb) if total_mb else MOST_SHARES
+
+
+def make_memory_error(wish: DeviceWish, largest_mb: int) -> DeviceError:
+    """Of megabytes that no device has."""
+    return DeviceError(
+        problem=f"gpu_memory_mb={wish.memory_mb} is more than the GPUs have: {largest_mb} MB.",
+        needed=1,
+        found=0,
+        advice=f"Give at most gpu_memory_mb={largest_mb}, or leave it out for a device alone.",
+    )
+
+
+def count_share(
+    wish: DeviceWish, node: NodeSpec, num_here: int, num_devices: int, aside: int = 0
+) -> int:
     """How many of a host's own devices a node takes where Spark does not give them out.
 
     Args:
         num_here: How many nodes of the host train.
-        num_devices: How many devices may be used, free or not.
+        num_devices: How many devices may be used, by this node or by others of ours.
+        aside: How many of them are for nodes that do not train.
 
     Raises:
         DeviceError: There is not one for each.
@@ -112,15 +149,16 @@ def count_share(wish: DeviceWish, node: NodeSpec, num_here: int, num_devices: in
         return 0
     if wish.is_shared:
         return 1
-    if num_devices < num_here:
+    left = max(num_devices - aside, 0)
+    if left < num_here:
         raise DeviceError(
-            problem="This host has fewer GPUs than nodes that train.",
+            problem="This host has fewer free GPUs than nodes that train.",
             needed=num_here,
-            found=num_devices,
+            found=left,
             advice="Share them with gpu_memory_fraction, use fewer workers, or none of the GPUs"
             " with gpus_per_worker=0.",
         )
-    return num_devices // max(num_here, 1)
+    return left // max(num_here, 1)
 
 
 def count_training(nodes: Sequence[NodeSpec], hosts: Sequence[str], host: str) -> int:
@@ -128,4 +166,15 @@ def count_training(nodes: Sequence[NodeSpec], hosts: Sequence[str], host: str) -
     return sum(
         node.rank is not None and node.role != PS and hosts[place % len(hosts)] == host
         for place, node in enumerate(nodes)
+    )
+
+
+def count_aside(
+    wish: DeviceWish, nodes: Sequence[NodeSpec], hosts: Sequence[str], host: str
+) -> int:
+    """How many devices of a host are for evaluators, which have a number of their own."""
+    return sum(
+        wish.per_evaluator
+        for place, node in enumerate(nodes)
+        if node.role == EVALUATOR and hosts[place % len(hosts)] == host
     )

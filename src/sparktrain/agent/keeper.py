@@ -25,7 +25,7 @@ from sparktrain.agent import rendezvous
 from sparktrain.agent.doors import make_door
 from sparktrain.agent.executor import ProcessWatch
 from sparktrain.agent.job import describe_data, make_job
-from sparktrain.agent.node_devices import Devices, Given, NodeDevices
+from sparktrain.agent.node_devices import Devices, Given, NodeDevices, choose_variables
 from sparktrain.agent.process import (
     TrainerProcess,
     find_python_path,
@@ -34,7 +34,7 @@ from sparktrain.agent.process import (
 from sparktrain.agent.reminder import Reminder
 from sparktrain.agent.tensorboard import make_chief_board
 from sparktrain.errors import DeviceError
-from sparktrain.spec import PS, RUN_FILE, NodeSpec, RunSpec
+from sparktrain.spec import RUN_FILE, NodeSpec, RunSpec
 from sparktrain.wire.client import ControlClient
 from sparktrain.wire.cluster_messages import (
     SILENT_S,
@@ -174,9 +174,7 @@ class Keeper:
             stack.callback(shutil.rmtree, folder, ignore_errors=True)
             holder = stack.enter_context(rendezvous.reserve_port())
             devices = self._find_devices(stack)
-            wished = {**devices.variables, **self._run.env}
-            if self._node.role == PS:
-                wished.update(devices.variables)
+            wished = choose_variables(self._node, devices, self._run.env)
             env = make_environment(os.environ, wished, find_python_path())
             trainer = TrainerProcess(
                 self._node, self._spec.host, env, self._link.log, self._on_frame

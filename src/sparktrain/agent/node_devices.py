@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from sparktrain.agent import nvidia
-from sparktrain.agent.claims import Claims, count_free, count_units
+from sparktrain.agent.claims import Claims, count_free
 from sparktrain.agent.devices import (
     HIDDEN,
     VISIBLE,
     count_share,
+    count_shares,
     find_own,
     make_device_variables,
+    make_memory_error,
     read_visible,
 )
 from sparktrain.errors import DeviceError
 from sparktrain.spec import PS, DeviceWish, NodeSpec
+
+#: A node whose executor was lost may outlive it for a moment, and Spark gives out its devices.
+GONE_WAIT_S = 5.0
+TICK_S = 0.2
 
 
 @dataclass(frozen=True)
@@ -27,10 +34,12 @@ class Given:
     Attributes:
         addresses: The node's share of what Spark gave to the task; None if Spark gives out none.
         num_here: How many nodes of the host train.
+        aside: How many of the host's own devices are for nodes that do not.
     """
 
     addresses: tuple[str, ...] | None = None
     num_here: int = 1
+    aside: int = 0
 
 
 @dataclass(frozen=True)
@@ -46,6 +55,13 @@ class Devices:
     variables: Mapping[str, str]
     count: int = 0
     limit_mb: int = 0
+
+
+def choose_variables(node: NodeSpec, devices: Devices, wished: Mapping[str, str]) -> dict[str, str]:
+    """What a trainer's environment gets: the user's wishes count more, but a ps sees no device."""
+    if node.role == PS:
+        return {**wished, **devices.variables}
+    return {**devices.variables, **wished}
 
 
 class NodeDevices:
@@ -82,53 +98,57 @@ class NodeDevices:
         if self._node.role == PS or self._wish.count_for(self._node) == 0:
             return Devices(HIDDEN)
         if VISIBLE in self._wished:
-            chosen = [one for one in self._wished[VISIBLE].split(",") if one.strip()]
-            return Devices({}, len(chosen), self._wish.memory_mb)
+            chosen = read_visible(self._wished) or ()
+            gpus = nvidia.find_gpus(chosen) if self._wish.memory_fraction else ()
+            limit_mb = self._find_limit(chosen, nvidia.find_named(gpus, chosen))
+            return Devices({}, len(chosen), limit_mb)
         visible = read_visible(os.environ)
         if self._given.addresses is None:
             return self._take_free(visible)
         own = find_own(self._given.addresses, visible)
         if not own:
             return Devices(HIDDEN)
-        gpus = nvidia.find_gpus()
-        known = [gpu for token in own for gpu in gpus if gpu.answers_to(token)]
-        if known:
-            self._claim_given(known)
+        known = nvidia.find_named(nvidia.find_gpus(own), own)
+        self._claim_given(known)
         return self._make(own, known)
 
     def _claim_given(self, known: Sequence[nvidia.Gpu]) -> None:
         """What Spark gave may be in use by a cluster, whose tasks have ended."""
-        with self._claims.looking():
-            wanted = [(gpu.uuid, self._units(gpu)) for gpu in known]
-            if len(self._claims.claim(wanted, len(wanted))) < len(wanted):
-                free = sum(count_free(gpu.uuid) >= self._units(gpu) for gpu in known)
-                raise DeviceError(
-                    problem="Spark gave GPUs that nodes of another run have:"
-                    f" {', '.join(gpu.uuid for gpu in known)}.",
-                    needed=len(known),
-                    found=free,
-                    advice="Stop the other cluster first.",
-                )
+        for gpu in known:
+            self._check_memory([gpu])
+        wanted = [(gpu.uuid, self._count_shares(gpu)) for gpu in known]
+        deadline = time.monotonic() + GONE_WAIT_S
+        while True:
+            with self._claims.looking():
+                if len(self._claims.claim(wanted, len(wanted))) == len(wanted):
+                    return
+                free = sum(count_free(uuid) * shares >= 1 for uuid, shares in wanted)
+            if time.monotonic() > deadline:
+                break
+            time.sleep(TICK_S)
+        raise DeviceError(
+            problem="Spark gave GPUs that nodes of another run have:"
+            f" {', '.join(gpu.uuid for gpu in known)}.",
+            needed=len(known),
+            found=free,
+            advice="Stop the other cluster first.",
+        )
 
     def _take_free(self, visible: Sequence[str] | None) -> Devices:
         """Spark gives out none: takes free ones of the host, while nobody else looks."""
         if visible is not None and not visible:
-            return self._without(0)
+            return self._without()
+        # Before the others wait for us: nvidia-smi can take seconds.
+        usable = nvidia.choose_visible(nvidia.find_gpus(visible), visible)
+        if not usable:
+            return self._without()
+        self._check_memory([gpu for _, gpu in usable])
         with self._claims.looking():
-            usable = nvidia.choose_visible(nvidia.find_gpus(), visible)
-            count = count_share(self._wish, self._node, self._given.num_here, len(usable))
-            if not count:
-                return self._without(len(usable))
-            if count > 1 and any(gpu.parent for _, gpu in usable):
-                raise DeviceError(
-                    problem="The GPUs of this host are split (MIG), and CUDA gives a process one"
-                    " part only.",
-                    needed=count,
-                    found=1,
-                    advice="Give gpus_per_worker=1.",
-                )
-            wanted = self._sort(usable)
-            chosen = self._claims.claim([(gpu.uuid, self._units(gpu)) for gpu in wanted], count)
+            wanted = self._sort([gpu for _, gpu in usable])
+            count = self._count(wanted)
+            chosen = self._claims.claim(
+                [(gpu.uuid, self._count_shares(gpu)) for gpu in wanted], count
+            )
         if len(chosen) < count:
             raise DeviceError(
                 problem=f"{self._node.name} does not find enough free GPUs: of the host's"
@@ -142,43 +162,66 @@ class NodeDevices:
         known = [gpu for gpu in wanted if gpu.uuid in chosen]
         return self._make([names[uuid] for uuid in chosen], known)
 
-    def _sort(self, usable: Sequence[tuple[str, nvidia.Gpu]]) -> list[nvidia.Gpu]:
-        """Those to try, the best first: idle ones, and of shared ones those with most room."""
-        gpus = [gpu for _, gpu in usable]
-        if not self._wish.is_shared:
-            return [gpu for gpu in gpus if not gpu.is_busy]
-        return sorted(gpus, key=lambda gpu: -count_free(gpu.uuid))
+    def _count(self, usable: Sequence[nvidia.Gpu]) -> int:
+        """How many to take of these, which are free or given to nodes of ours."""
+        # Where others compute on all of them, one is missing.
+        num_here, aside = self._given.num_here, self._given.aside
+        count = count_share(self._wish, self._node, num_here, len(usable), aside) or 1
+        if count > 1 and any(gpu.parent for gpu in usable):
+            raise DeviceError(
+                problem="The GPUs of this host are split (MIG), and CUDA gives a process one"
+                " part only.",
+                needed=count,
+                found=1,
+                advice="Give gpus_per_worker=1.",
+            )
+        return count
 
-    def _without(self, num_devices: int) -> Devices:
+    def _sort(self, gpus: Sequence[nvidia.Gpu]) -> list[nvidia.Gpu]:
+        """Those to try, the best first: not what others compute on, and of shared ones those
+        with most room.
+        """
+        if self._wish.is_shared:
+            fit = [gpu for gpu in gpus if self._count_shares(gpu)]
+            return sorted(fit, key=lambda gpu: -count_free(gpu.uuid))
+        return [gpu for gpu in gpus if not gpu.is_busy or count_free(gpu.uuid) < 1]
+
+    def _without(self) -> Devices:
         count = self._wish.count_for(self._node) or 0
         if count:
             raise DeviceError(
                 problem=f"{self._node.name} finds no GPU on its host, neither among Spark's"
                 " resources nor with nvidia-smi.",
                 needed=count,
-                found=num_devices,
+                found=0,
                 advice="Give gpus_per_worker=0, or use executors with GPUs.",
             )
         return Devices({})
 
-    def _units(self, gpu: nvidia.Gpu) -> int:
-        if self._wish.memory_fraction:
-            return count_units(self._wish.memory_fraction)
-        if self._wish.memory_mb and gpu.total_mb:
-            return count_units(min(1.0, self._wish.memory_mb / gpu.total_mb))
-        return 1 if self._wish.memory_mb else count_units(0)
+    def _check_memory(self, gpus: Sequence[nvidia.Gpu]) -> None:
+        """Refuses megabytes that no device has."""
+        if gpus and not any(self._count_shares(gpu) for gpu in gpus):
+            largest = max(gpu.total_mb for gpu in gpus)
+            raise make_memory_error(self._wish, largest)
+
+    def _count_shares(self, gpu: nvidia.Gpu) -> int:
+        return count_shares(self._wish, gpu.total_mb)
 
     def _make(self, addresses: Sequence[str], known: Sequence[nvidia.Gpu]) -> Devices:
-        limit_mb = self._wish.memory_mb
-        if self._wish.memory_fraction:
-            sizes = [gpu.total_mb for gpu in known if gpu.total_mb]
-            if len(sizes) < len(addresses):
-                raise DeviceError(
-                    problem=f"nvidia-smi does not tell the memory of {', '.join(addresses)}, of"
-                    f" which gpu_memory_fraction={self._wish.memory_fraction:g} is a part.",
-                    needed=len(addresses),
-                    found=len(sizes),
-                    advice="Give gpu_memory_mb instead.",
-                )
-            limit_mb = int(min(sizes) * self._wish.memory_fraction)
+        limit_mb = self._find_limit(addresses, known)
         return Devices(make_device_variables(addresses), len(addresses), limit_mb)
+
+    def _find_limit(self, addresses: Sequence[str], known: Sequence[nvidia.Gpu]) -> int:
+        """The memory to take of each of some devices."""
+        if not self._wish.memory_fraction or not addresses:
+            return self._wish.memory_mb
+        sizes = [gpu.total_mb for gpu in known if gpu.total_mb]
+        if len(sizes) < len(addresses):
+            raise DeviceError(
+                problem=f"nvidia-smi does not tell the memory of {', '.join(addresses)}, of"
+                f" which gpu_memory_fraction={self._wish.memory_fraction:g} is a part.",
+                needed=len(addresses),
+                found=len(sizes),
+                advice="Give gpu_memory_mb instead.",
+            )
+        return int(min(sizes) * self._wish.memory_fraction)

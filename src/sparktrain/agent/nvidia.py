@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
+import shutil
 import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from sparktrain.errors import DeviceError
+
+SMI = "nvidia-smi"
 TIMEOUT_S = 30.0
+#: Its exit codes where there is no device, and where its driver is not loaded: CUDA has none then.
+_HAS_NONE = (6, 9)
 #: By named fields: the name of a GPU has any number of words, and is asked for last.
 _FIELDS = "index,uuid,memory.total,memory.used,name"
 _FORMAT = "--format=csv,noheader,nounits"
@@ -85,12 +92,39 @@ def _to_mb(text: str) -> int:
     return int(text) if text.isdecimal() else 0  # "[N/A]" where memory is shared with the host
 
 
-def find_gpus() -> tuple[Gpu, ...]:
-    """Asks nvidia-smi; nothing where there is none."""
+def find_gpus(named: Sequence[str] | None = None) -> tuple[Gpu, ...]:
+    """The devices of this host.
+
+    Args:
+        named: The only sign of them where there is no nvidia-smi: what somebody calls them.
+
+    Raises:
+        DeviceError: There is an nvidia-smi, and it fails.
+    """
+    if shutil.which(SMI) is None:
+        return tuple(map(make_unknown, named or ()))
     table = _ask(f"--query-gpu={_FIELDS}", _FORMAT)
     if not table:
         return ()
-    return parse_gpus(table, _ask("--list-gpus"), _ask("--query-compute-apps=gpu_uuid", _FORMAT))
+    # Some devices do not tell these, and are used nevertheless.
+    answers = ["", ""]
+    for number, options in enumerate((["--list-gpus"], ["--query-compute-apps=gpu_uuid", _FORMAT])):
+        with contextlib.suppress(DeviceError):
+            answers[number] = _ask(*options)
+    return parse_gpus(table, *answers)
+
+
+def make_unknown(token: str) -> Gpu:
+    """A device of which only its name is known."""
+    return Gpu(token, f"gpu-{token}" if token.isdecimal() else token)
+
+
+def find_named(gpus: Sequence[Gpu], tokens: Sequence[str]) -> list[Gpu]:
+    """The device of each name."""
+    return [
+        next((gpu for gpu in gpus if gpu.answers_to(token)), make_unknown(token))
+        for token in tokens
+    ]
 
 
 def choose_visible(gpus: Sequence[Gpu], visible: Sequence[str] | None) -> list[tuple[str, Gpu]]:
@@ -109,12 +143,23 @@ def choose_visible(gpus: Sequence[Gpu], visible: Sequence[str] | None) -> list[t
 def _ask(*options: str) -> str:
     try:
         answer = subprocess.run(
-            ["nvidia-smi", *options],
-            capture_output=True,
-            text=True,
-            timeout=TIMEOUT_S,
-            check=True,
+            [SMI, *options], capture_output=True, text=True, timeout=TIMEOUT_S, check=False
         )
-    except (OSError, subprocess.SubprocessError):
+    except (OSError, subprocess.SubprocessError) as error:
+        raise _make_error(str(error)) from error
+    if answer.returncode in _HAS_NONE:
         return ""
+    if answer.returncode:
+        said = (answer.stderr.strip() or answer.stdout.strip() or "nothing").splitlines()[-1][:300]
+        raise _make_error(f"exit code {answer.returncode}, and it said: {said}")
     return answer.stdout
+
+
+def _make_error(what: str) -> DeviceError:
+    return DeviceError(
+        problem=f"nvidia-smi fails on this host, so that its GPUs are not known: {what}.",
+        needed=1,
+        found=0,
+        advice="Run nvidia-smi there and repair what it says, or train without GPUs with"
+        " gpus_per_worker=0.",
+    )

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
-from sparktrain.spec import ControlAddress, NodeSpec
+from sparktrain.spec import ControlAddress, Failure, NodeSpec
 from sparktrain.version import __version__
 
 #: Distributions whose versions must agree, and the names they may be installed under.
@@ -47,6 +47,8 @@ class NodeCard:
     spilled: Sequence[Sequence[int]] = ()
     #: Where a parameter server is reached.
     door: Mapping[str, Any] | None = None
+    #: Why it cannot take part; empty if it can.
+    problem: str = ""
 
 
 def find_versions() -> dict[str, str]:
@@ -99,6 +101,7 @@ def make_card(
     desk: ControlAddress | None = None,
     spilled: Sequence[Sequence[int]] = (),
     door: Mapping[str, Any] | None = None,
+    problem: str = "",
 ) -> NodeCard:
     return NodeCard(
         node=node.name,
@@ -110,7 +113,17 @@ def make_card(
         desk=desk,
         spilled=[list(one) for one in spilled],
         door=door,
+        problem=problem,
     )
+
+
+def find_echo(node: NodeSpec, host: str, cards: Sequence[NodeCard]) -> Failure | None:
+    """How a node ends itself if another one cannot take part."""
+    for card in cards:
+        if card.problem and card.node != node.name:
+            what = f"{card.node} could not start: {card.problem}"
+            return Failure(node=node.name, host=host, kind="peer", what=what, is_echo=True)
+    return None
 
 
 def reserve_port() -> socket.socket:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from sparktrain.agent.devices import count_training, split_devices
+from sparktrain.agent.devices import count_aside, count_training, split_devices
 from sparktrain.agent.executor import find_executor, find_start
 from sparktrain.agent.keeper import KeeperSpec, start_keeper
 from sparktrain.agent.node_devices import Given
@@ -45,10 +45,12 @@ class StartTask:
         shares = split_devices(nodes, resource.addresses, wish) if resource is not None else None
         hosts = [info.address.rsplit(":", 1)[0] for info in context.getTaskInfos()]
         num_here = count_training(self.nodes, hosts, hosts[index])
+        aside = count_aside(wish, self.nodes, hosts, hosts[index])
         problem = ""
         try:
             for node in nodes:
-                given = Given(None if shares is None else shares.get(node.name, ()), num_here)
+                own = None if shares is None else shares.get(node.name, ())
+                given = Given(own, num_here, aside)
                 start_keeper(KeeperSpec(self.spec, node, host, pid, find_start(pid), given))
         except Exception as error:
             # Not raised: Spark would try the whole stage again, and start every node twice.

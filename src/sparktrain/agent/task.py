@@ -19,13 +19,13 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from sparktrain.agent import rendezvous
 from sparktrain.agent.departure import Departure
-from sparktrain.agent.devices import count_training, split_devices
+from sparktrain.agent.devices import count_aside, count_training, split_devices
 from sparktrain.agent.failure import NodeFailureError
 from sparktrain.agent.feed import Feeder
 from sparktrain.agent.holding import Holding, is_holder
 from sparktrain.agent.job import describe_data, make_job
 from sparktrain.agent.lifeline import Lifeline
-from sparktrain.agent.node_devices import Devices, Given, NodeDevices
+from sparktrain.agent.node_devices import Devices, Given, NodeDevices, choose_variables
 from sparktrain.agent.process import (
     TrainerProcess,
     find_python_path,
@@ -64,6 +64,9 @@ CHUNK_BYTES = 1024 * 1024
 #: An echo of another node's failure is held back this long, so that the cause is seen first:
 #: the agent of the node that died knows at once, Spark knows of a dead executor within a second.
 ECHO_WAIT_S = 3.0
+#: A task that Spark ends inside allGather takes its executor with it, and Spark ends all tasks
+#: when one fails. It looks once a second whether a task has its answer: before that, nobody fails.
+MEETING_WAIT_S = 1.5
 
 
 @dataclass(frozen=True)
@@ -223,24 +226,26 @@ class Agent:
         """This node's GPUs, for as long as its trainer may be there."""
         spec, wish = self._spec, self._spec.devices
         hosts = [info.address.rsplit(":", 1)[0] for info in self._context.getTaskInfos()]
-        num_here = count_training(spec.nodes, hosts, hosts[self._context.partitionId()])
+        host = hosts[self._context.partitionId()]
+        num_here = count_training(spec.nodes, hosts, host)
+        aside = count_aside(wish, spec.nodes, hosts, host)
         addresses = None
         if (resource := self._context.resources().get(wish.resource)) is not None:
             shares = split_devices([self._node], resource.addresses, wish)
             addresses = shares.get(self._node.name, ())
-        given = NodeDevices(wish, self._node, Given(addresses, num_here), spec.env)
+        given = NodeDevices(wish, self._node, Given(addresses, num_here, aside), spec.env)
         try:
             devices = given.__enter__()
         except DeviceError as error:
             what = str(error).rstrip(".")
-            self._fail(Failure(node=self._node.name, host=self._host, kind="devices", what=what))
+            self._refuse(Failure(node=self._node.name, host=self._host, kind="devices", what=what))
         try:
             yield devices
         finally:
             given.__exit__()
 
     def _make_environment(self, devices: Devices) -> dict[str, str]:
-        wished = {**devices.variables, **self._spec.env}
+        wished = choose_variables(self._node, devices, self._spec.env)
         return make_environment(os.environ, wished, find_python_path())
 
     def _tell_board(self, url: str, problem: str) -> None:
@@ -370,9 +375,11 @@ class Agent:
         if self._holding is not None and self._trainer is not None:
             door = self._holding.wait(self._trainer)
             if door is None and (failure := self._trainer.wait()) is not None:
-                self._fail(failure)
+                self._refuse(failure)
         card = rendezvous.make_card(self._node, self._host, port, sees_run_dir, desk, spilled, door)
         cards = rendezvous.meet(self._context, card)
+        if (echo := rendezvous.find_echo(self._node, self._host, cards)) is not None:
+            self._fail(echo)
         self._departure.join(cards[0].desk)
         known = [("driver", self._spec.driver_versions)]
         known += [(card.node, card.versions) for card in cards]
@@ -380,6 +387,7 @@ class Agent:
         if differences:
             interpreters = [(card.node, {"interpreter": card.executable}) for card in cards]
             differences |= rendezvous.find_differences(interpreters)
+            time.sleep(MEETING_WAIT_S)
             self._fail(
                 Failure(
                     node=self._node.name,
@@ -396,6 +404,15 @@ class Agent:
                 " Use a run_dir on storage that all hosts share."
             )
         return cards
+
+    def _refuse(self, failure: Failure) -> NoReturn:
+        """Fails before the nodes have met, but not before they have: the others are there."""
+        card = rendezvous.make_card(
+            self._node, self._host, 0, sees_run_dir=False, problem=failure.what
+        )
+        rendezvous.meet(self._context, card)
+        time.sleep(MEETING_WAIT_S)
+        self._fail(failure)
 
     def _fail(self, failure: Failure) -> NoReturn:
         if self._feeder is not None:

@@ -48,6 +48,16 @@ def make_options(log_dir: str, host: str, port: int) -> list[str]:
     return [*options, "--reload_interval", "5", *replaced]
 
 
+def find_port(environ: Mapping[str, str]) -> int:
+    """That of TENSORBOARD_PORT, or 0 for any.
+
+    Kubernetes sets it to a URL where there is a service called "tensorboard".
+    """
+    text = environ.get("TENSORBOARD_PORT", "")
+    is_port = text.isascii() and text.isdecimal() and int(text) < 2**16
+    return int(text) if is_port else 0
+
+
 def make_chief_board(
     spec: BoardSpec | None, is_first: bool, own: str, tell: Callable[[str, str], None]
 ) -> AbstractContextManager[TensorBoard | None]:
@@ -97,7 +107,7 @@ class TensorBoard:
 
     def __enter__(self) -> TensorBoard:
         spec = self._spec
-        port = spec.port or int(os.environ.get("TENSORBOARD_PORT", "0"))
+        port = spec.port or find_port(os.environ)
         python = [sys.executable, "-P"]  # without the folder of the script
         board = [*python, str(board_main.__file__), *make_options(spec.log_dir, spec.host, port)]
         guard = [*python, str(board_guard.__file__), spec.file, str(int(spec.is_kept))]

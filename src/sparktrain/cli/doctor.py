@@ -8,7 +8,7 @@ import os
 import platform
 import socket
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +20,7 @@ from sparktrain.agent.devices import VISIBLE, split_devices
 from sparktrain.agent.node_devices import Given, NodeDevices
 from sparktrain.agent.rendezvous import find_differences, find_versions
 from sparktrain.driver import spark_facts
-from sparktrain.driver.gpu_plan import make_wish
+from sparktrain.driver.gpu_plan import GpuPlan, plan_gpus
 from sparktrain.driver.gpu_survey import describe_host
 from sparktrain.errors import DeviceError, SparktrainError
 from sparktrain.settings import resolve
@@ -155,9 +155,17 @@ def check_spark(spark: SparkSession) -> Iterator[Finding]:
     dynamic = spark_facts.get_conf(spark, "spark.dynamicAllocation.enabled") or "false"
     text = "off" if dynamic != "true" else "set spark.dynamicAllocation.enabled=false"
     yield Finding("allocation", dynamic != "true", f"dynamic allocation: {text}")
+    plan = None
+    if dynamic != "true":  # else tasks cannot run together
+        try:
+            settings = resolve({}, lambda key: spark_facts.get_conf(spark, key), os.environ)
+            plan = plan_gpus(spark, settings)
+            if plan.profile is not None:
+                slots = spark_facts.count_slots(spark, plan.profile)
+        except SparktrainError as error:
+            yield Finding("gpus", False, str(error))
     try:
-        wish = make_wish(resolve({}, lambda key: spark_facts.get_conf(spark, key), os.environ))
-        rows = _ask_executors(spark, slots or 2, None if dynamic == "true" else wish)
+        rows = _ask_executors(spark, slots or 2, plan)
     except Exception as error:
         text = f"cannot run Python: {_first_line(error)}; set PYSPARK_PYTHON to one with sparktrain"
         yield Finding("executors", False, text)
@@ -190,11 +198,16 @@ def tell_gpus(row: dict[str, Any]) -> str:
 
 
 def _ask_executors(
-    spark: SparkSession, num_tasks: int, wish: DeviceWish | None
+    spark: SparkSession, num_tasks: int, plan: GpuPlan | None
 ) -> list[dict[str, Any]]:
-    # At the same time, as the nodes of a run: devices are given out as they would be.
+    # At the same time and with the same resources as the nodes of a run: devices are given out
+    # as they would be.
+    check = ExecutorCheck(plan.wish if plan is not None else None)
     stage = spark.range(0, num_tasks, 1, num_tasks).mapInArrow(
-        ExecutorCheck(wish), "card string", barrier=wish is not None
+        check,
+        "card string",
+        barrier=plan is not None,
+        profile=plan.profile if plan is not None else None,
     )
     return [json.loads(row.card) for row in stage.collect()]
 
@@ -227,24 +240,52 @@ class ExecutorCheck:
 
 
 def find_gpus(wish: DeviceWish, context: BarrierTaskContext) -> dict[str, Any] | None:
-    """What a worker in this slot would get; None where there are no GPUs."""
-    index, host = context.partitionId(), describe_host()
-    hosts = [info.address.rsplit(":", 1)[0] for info in context.getTaskInfos()]
+    """What a worker in this slot would get; None where there are no GPUs, or another slot is
+    the worker's.
+    """
+    index, known = context.partitionId(), describe_host()
+    addresses = [info.address for info in context.getTaskInfos()]
     node = NodeSpec(WORKER, index)
     given = None
     if (resource := context.resources().get(wish.resource)) is not None:
         given = split_devices([node], resource.addresses, wish).get(node.name, ())
+    workers = find_workers(addresses, addresses[index], known.free, wish)
     context.barrier()  # all have looked before the first one claims
+    if given is None and index not in workers:
+        context.barrier()
+        return None
     try:
-        with NodeDevices(wish, node, Given(given, hosts.count(hosts[index])), {}) as seen:
+        with NodeDevices(wish, node, Given(given, len(workers)), {}) as seen:
             context.barrier()  # nobody lets go before all have theirs
     except DeviceError as error:
         context.barrier()
         return {"error": str(error)}
-    if given is None and not host["total"] and not seen.variables:
+    if given is None and not known.total and not seen.variables:
         return None
     told = {"given": given, "seen": seen.variables.get(VISIBLE), "limit_mb": seen.limit_mb}
-    return {**host, **told}
+    return {"total": known.total, "free": known.free, **told}
+
+
+def find_workers(
+    addresses: Sequence[str], own: str, num_free: int, wish: DeviceWish
+) -> tuple[int, ...]:
+    """The slots of this host that a run with one worker for each executor would use.
+
+    A run does not need all slots, and where devices are few, it has fewer workers.
+
+    Args:
+        addresses: Of the executor of each slot; own is that of this one.
+        num_free: The free devices of this host.
+    """
+    host = own.rsplit(":", 1)[0]
+    here = [
+        index
+        for index, address in enumerate(addresses)
+        if address.rsplit(":", 1)[0] == host and addresses.index(address) == index
+    ]
+    if wish.is_shared:
+        return tuple(here)
+    return tuple(here[: max(1, num_free // (wish.per_worker or 1))] if num_free else here)
 
 
 def _find_version(name: str) -> str | None:

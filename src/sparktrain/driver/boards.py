@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import socket
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from sparktrain.agent.tensorboard import TensorBoard, check_installed
 from sparktrain.data.storage import open_store
@@ -57,8 +61,17 @@ def add_board(plan: Plan, wished: Any, call: str) -> Plan:
     )
     if board.at == DRIVER:
         check_installed()
-        check_address(board)
+        if not is_at(board, board.port):  # else it is ended first
+            check_address(board)
     return replace(plan, board=board)
+
+
+def is_at(board: BoardSpec, port: int) -> bool:
+    """Whether the one that an earlier run has kept listens on this port."""
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+        url = json.loads(Path(board.file).read_text())["url"]
+        return bool(urlsplit(url).port == port)
+    return False
 
 
 def check_address(board: BoardSpec) -> None:

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from sparktrain.agent.devices import MOST_SHARES, count_shares, make_memory_error
 from sparktrain.driver import spark_facts
 from sparktrain.driver.gpu_survey import HostGpus, ask_hosts
 from sparktrain.errors import ConfigError, DeviceError
 from sparktrain.settings import Settings
-from sparktrain.spec import DeviceWish, NodeSpec
+from sparktrain.spec import DeviceWish
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -61,6 +62,11 @@ def make_wish(settings: Settings) -> DeviceWish:
             f" gpu_memory_mb={wish.memory_mb}.",
             advice="Give one of them.",
         )
+    if 0 < wish.memory_fraction < 1 / MOST_SHARES:
+        raise ConfigError(
+            problem=f"run() got gpu_memory_fraction={wish.memory_fraction:g}.",
+            advice=f"At most {MOST_SHARES} nodes share a device: give {1 / MOST_SHARES:g} or more.",
+        )
     if wish.is_shared and max(wish.per_worker or 0, wish.per_evaluator) > 1:
         raise ConfigError(
             problem=f"run() got gpus_per_worker={count}, gpus_per_evaluator="
@@ -94,7 +100,7 @@ def find_facts(spark: SparkSession, resource: str) -> GpuFacts:
     return GpuFacts(int(read("executor")), read("task"))
 
 
-def plan_gpus(spark: SparkSession, settings: Settings, nodes: Sequence[NodeSpec]) -> GpuPlan:
+def plan_gpus(spark: SparkSession, settings: Settings) -> GpuPlan:
     """Decides where GPUs come from; refuses what no executor can give."""
     wish = make_wish(settings)
     facts = find_facts(spark, wish.resource)
@@ -123,7 +129,12 @@ def make_profile(spark: SparkSession, resource: str, amount: float) -> Any:
 
 
 def check_gpus(
-    spark: SparkSession, plan: GpuPlan, num_tasks: int, num_workers: int, wait_s: float
+    spark: SparkSession,
+    plan: GpuPlan,
+    num_tasks: int,
+    num_workers: int,
+    wait_s: float,
+    has_evaluator: bool = False,
 ) -> None:
     """Refuses to start where executors do not have as many GPUs as the nodes shall have.
 
@@ -140,19 +151,52 @@ def check_gpus(
                 found=_count(plan.amount, slots),
                 advice=f"{_LESS} the session more executors.",
             )
-    elif plan.wish.per_worker:
+        return
+    wish = plan.wish
+    evaluator_gpus = wish.per_evaluator if has_evaluator else 0
+    if wish.per_worker or evaluator_gpus or (wish.is_shared and wish.per_worker is None):
         slots = spark_facts.count_slots(spark)
-        hosts = ask_hosts(spark, slots or num_tasks)
-        found = count_room(hosts, plan.wish)
-        if found < num_workers:
-            listed = ", ".join(f"{one.host} has {one.free} of {one.total} free" for one in hosts)
+        check_hosts(ask_hosts(spark, slots or num_tasks), wish, num_workers, evaluator_gpus)
+
+
+def check_hosts(
+    hosts: Sequence[HostGpus], wish: DeviceWish, num_workers: int, evaluator_gpus: int
+) -> None:
+    """Refuses what the hosts' own devices are not enough for."""
+    for one in hosts:
+        if one.problem:
             raise DeviceError(
-                problem=f"{num_workers} workers with gpus_per_worker={plan.wish.per_worker} do"
-                f" not fit: {listed}.",
-                needed=num_workers * plan.wish.per_worker,
-                found=sum(one.free for one in hosts),
-                advice=f"{_LESS} the session executors on more hosts with GPUs.",
+                problem=f"{one.host}: {one.problem.rstrip('.')}.",
+                needed=num_workers,
+                found=0,
+                advice="See to that host first, or leave it out.",
             )
+    gpus = [gpu for one in hosts for gpu in one.gpus]
+    if not gpus and not wish.per_worker and not evaluator_gpus:
+        return  # they train without
+    if gpus and not any(count_shares(wish, gpu.total_mb) for gpu in gpus):
+        raise make_memory_error(wish, max(gpu.total_mb for gpu in gpus))
+    # Without a number, each worker takes one or more; those of a host without GPUs take none.
+    has_all = all(one.gpus for one in hosts)
+    per_worker = int(has_all) if wish.per_worker is None else wish.per_worker
+    room = count_room(hosts, wish, evaluator_gpus)
+    if room < (num_workers if per_worker else 0):
+        listed = ", ".join(f"{one.host} has {one.free} of {one.total} free" for one in hosts)
+        beside = f" and an evaluator with {evaluator_gpus}" if evaluator_gpus else ""
+        needed, found = num_workers * per_worker + evaluator_gpus, sum(one.free for one in hosts)
+        share = ""
+        if wish.is_shared:
+            found = max(room, 0) + evaluator_gpus  # shares, not devices
+            share = f", gpu_memory_mb={wish.memory_mb}"
+            if wish.memory_fraction:
+                share = f", gpu_memory_fraction={wish.memory_fraction:g}"
+        raise DeviceError(
+            problem=f"{num_workers} workers with gpus_per_worker={per_worker}{share}{beside} do"
+            f" not fit: {listed}.",
+            needed=needed,
+            found=found,
+            advice=f"{_LESS} the session executors on more hosts with GPUs.",
+        )
 
 
 def _count(amount: float, num_tasks: int) -> int:
@@ -160,9 +204,22 @@ def _count(amount: float, num_tasks: int) -> int:
     return int(amount * num_tasks) if amount >= 1 else -int(-amount * num_tasks // 1)
 
 
-def count_room(hosts: Sequence[HostGpus], wish: DeviceWish) -> int:
-    """For how many workers the hosts' own devices are enough."""
+def count_room(hosts: Sequence[HostGpus], wish: DeviceWish, evaluator_gpus: int = 0) -> int:
+    """For how many workers the hosts' own devices are enough; -1 if not even for an evaluator."""
     if wish.is_shared:
-        share = wish.memory_fraction or 0.05
-        return sum(int(one.total / share + 1e-9) for one in hosts)
-    return sum(one.free // (wish.per_worker or 1) for one in hosts)
+        # A share is of one device: what is left of two is none.
+        shares = [(gpu, count_shares(wish, gpu.total_mb)) for one in hosts for gpu in one.gpus]
+        return sum(int(gpu.share * count) for gpu, count in shares) - evaluator_gpus
+    free = [one.free for one in hosts]
+    if evaluator_gpus:
+        # Where it leaves most for the others.
+        places = [place for place, count in enumerate(free) if count >= evaluator_gpus]
+        if not places:
+            return -1
+        per_worker = wish.per_worker or 1
+        lost = [
+            free[place] // per_worker - (free[place] - evaluator_gpus) // per_worker
+            for place in places
+        ]
+        return sum(count // per_worker for count in free) - min(lost)
+    return sum(count // (wish.per_worker or 1) for count in free)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any
+
+from sparktrain.errors import DeviceError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -13,25 +16,56 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
+class KnownGpu:
+    """A device that nodes may use.
+
+    Attributes:
+        share: How much of it no node has claimed; 1 for all of it.
+        is_busy: Whether somebody computes on it.
+    """
+
+    uuid: str
+    total_mb: int = 0
+    share: Fraction = Fraction(1)
+    is_busy: bool = False
+
+    @property
+    def is_free(self) -> bool:
+        return self.share == 1 and not self.is_busy
+
+
+@dataclass(frozen=True)
 class HostGpus:
     """What a host has where Spark gives out no GPUs."""
 
     host: str
-    total: int
-    free: int
+    gpus: tuple[KnownGpu, ...] = ()
+    #: Why it is not known.
+    problem: str = ""
+
+    @property
+    def total(self) -> int:
+        return len(self.gpus)
+
+    @property
+    def free(self) -> int:
+        return sum(gpu.is_free for gpu in self.gpus)
 
 
 def ask_hosts(spark: SparkSession, num_tasks: int) -> list[HostGpus]:
     """One row for each host of the executors."""
     stage = spark.range(0, num_tasks, 1, num_tasks).mapInArrow(_describe, "card string")
-    found: dict[str, HostGpus] = {}
-    for row in stage.collect():
-        card = HostGpus(**json.loads(row.card))
-        # Executors of one host may see different devices of it.
-        known = found.get(card.host)
-        if known is None or card.total > known.total:
-            found[card.host] = card
-    return list(found.values())
+    return merge_hosts(read_card(json.loads(row.card)) for row in stage.collect())
+
+
+def merge_hosts(found: Iterable[HostGpus]) -> list[HostGpus]:
+    """Executors of one host may see different devices of it: all of them are there."""
+    merged: dict[str, HostGpus] = {}
+    for one in found:
+        known = merged.get(one.host, HostGpus(one.host))
+        gpus = {gpu.uuid: gpu for gpu in (*known.gpus, *one.gpus)}
+        merged[one.host] = HostGpus(one.host, tuple(gpus.values()), known.problem or one.problem)
+    return list(merged.values())
 
 
 def _describe(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -39,19 +73,42 @@ def _describe(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
     for _ in batches:
         pass
-    card = describe_host()
+    card = make_card(describe_host())
     yield pa.RecordBatch.from_pydict({"card": [json.dumps(card)]})
 
 
-def describe_host() -> dict[str, Any]:
+def describe_host() -> HostGpus:
     """Of the process that asks: its host, and the devices that it may use."""
     import os
     import socket
 
     from sparktrain.agent import nvidia
-    from sparktrain.agent.claims import UNITS, count_free
+    from sparktrain.agent.claims import Claims, count_free
     from sparktrain.agent.devices import read_visible
 
-    usable = nvidia.choose_visible(nvidia.find_gpus(), read_visible(os.environ))
-    free = [gpu for _, gpu in usable if not gpu.is_busy and count_free(gpu.uuid) == UNITS]
-    return {"host": socket.gethostname(), "total": len(usable), "free": len(free)}
+    host, visible = socket.gethostname(), read_visible(os.environ)
+    try:
+        usable = nvidia.choose_visible(nvidia.find_gpus(visible), visible)
+        # While one looks, it holds names of devices, which another one would take for claims.
+        with Claims().looking():
+            gpus = [
+                KnownGpu(gpu.uuid, gpu.total_mb, count_free(gpu.uuid), gpu.is_busy)
+                for _, gpu in usable
+            ]
+    except DeviceError as error:
+        return HostGpus(host, problem=str(error))
+    return HostGpus(host, tuple(gpus))
+
+
+def make_card(found: HostGpus) -> dict[str, Any]:
+    """As plain values, which travel in a column."""
+    gpus = [[gpu.uuid, gpu.total_mb, str(gpu.share), gpu.is_busy] for gpu in found.gpus]
+    return {"host": found.host, "gpus": gpus, "problem": found.problem}
+
+
+def read_card(card: Mapping[str, Any]) -> HostGpus:
+    gpus = (
+        KnownGpu(uuid, total_mb, Fraction(share), is_busy)
+        for uuid, total_mb, share, is_busy in card["gpus"]
+    )
+    return HostGpus(card["host"], tuple(gpus), card["problem"])

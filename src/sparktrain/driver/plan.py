@@ -117,8 +117,8 @@ def make_plan(
     check_dynamic_allocation(spark)
     function = pickle_function(train_fn, args)
     nodes = make_nodes(num_workers, evaluator, num_ps)
-    gpus = plan_gpus(spark, resolved, nodes)
-    check_gpus(spark, gpus, len(nodes), num_workers, resolved.slot_wait_s)
+    gpus = plan_gpus(spark, resolved)
+    check_gpus(spark, gpus, len(nodes), num_workers, resolved.slot_wait_s, evaluator)
     check_slots(spark, len(nodes), resolved.slot_wait_s, gpus.profile)
     stage = plan_stage(spark, data, num_workers, len(nodes))
     run_id = make_run_id()
@@ -174,13 +174,14 @@ def make_cluster_plan(
     nodes = make_nodes(num_workers, evaluator, num_ps, chief)
     # Several nodes may share a slot: they only start in it. But executors that are on their way
     # are worth waiting for, or all nodes would be on the first one.
-    gpus = plan_gpus(spark, resolved, nodes)
+    gpus = plan_gpus(spark, resolved)
     promised = spark_facts.slots_promised(spark)
     num_wished = count_start_tasks(gpus, nodes)
     wished = num_wished if promised is None else min(num_wished, promised)
     wait_s = resolved.slot_wait_s if promised is None else resolved.launch_timeout_s
     slots, _ = spark_facts.wait_for_slots(spark, wished, wait_s, gpus.profile)
-    check_gpus(spark, gpus, count_gpu_tasks(gpus, num_wished, num_workers), num_workers, 0.0)
+    num_tasks = count_gpu_tasks(gpus, num_wished, num_workers)
+    check_gpus(spark, gpus, num_tasks, num_workers, 0.0, evaluator)
     check_slots(spark, 1, 0.0, gpus.profile)
     stage = plan_stage(spark, data, num_workers, len(nodes))
     if stage.tables:

@@ -50,6 +50,8 @@ class Contract:
     versions: Mapping[str, str] = field(default_factory=dict)
     run_dir: str = ""
     stopped: str = ""
+    #: What shows the events of the fit; empty for those in the run directory.
+    board_command: str = ""
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -66,6 +68,7 @@ class Contract:
             "versions": self.versions,
             "run_dir": self.run_dir,
             "stopped": self.stopped,
+            "board_command": self.board_command,
         }
         return json.dumps(values)
 

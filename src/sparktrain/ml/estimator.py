@@ -202,7 +202,12 @@ class _Search:
 
     def _make_model(self, position: int, trained: Trained) -> KerasModel:
         fitted = trained.fitted
-        values = {**fitted.contract, "run_dir": trained.run_dir, "stopped": fitted.stopped}
+        values = {
+            **fitted.contract,
+            "run_dir": trained.run_dir,
+            "stopped": fitted.stopped,
+            "board_command": trained.board_command,
+        }
         model = KerasModel.make(
             fitted.model,
             Contract.from_dict(values),

@@ -54,6 +54,8 @@ class Trained:
     fitted: Fitted
     history: tuple[Mapping[str, float], ...]
     run_dir: str
+    #: What shows its events; empty if that is not known.
+    board_command: str = ""
 
 
 def train(
@@ -106,7 +108,12 @@ def train(
                 continue
             shutil.rmtree(Path(result.run_dir, DONE_FOLDER), ignore_errors=True)
             found += [
-                Trained(fitted, pick_history(result.metrics, number), result.run_dir)
+                Trained(
+                    fitted,
+                    pick_history(result.metrics, number),
+                    result.run_dir,
+                    result.tensorboard_command,
+                )
                 for number, fitted in enumerate(result.value, 1)
             ]
     return found

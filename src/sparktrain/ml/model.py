@@ -97,6 +97,8 @@ class KerasModel(Model, MLWritable, MLReadable["KerasModel"]):
     @property
     def tensorboard_command(self) -> str:
         """What shows the events of the fit, in a terminal; empty if the run is not known."""
+        if self.contract.board_command:
+            return self.contract.board_command
         return make_command(str(Path(self.run_dir, "tensorboard"))) if self.run_dir else ""
 
     @property
