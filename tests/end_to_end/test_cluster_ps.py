@@ -90,7 +90,8 @@ def test_legacy_keras_fits(spark: Any) -> None:
     assert cluster.metrics[0]["last"] < cluster.metrics[0]["first"]
 
 
-@pytest.mark.parametrize("how", ["async", pytest.param("sync", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["async", "sync"])
 def test_between_graph_replication(spark: Any, how: str) -> None:
     with st.cluster(
         cluster_cases.train_between_graphs,

@@ -30,6 +30,7 @@ def test_evaluator_needs_a_slot(spark: Any) -> None:
         st.run(lambda ctx: 1, num_workers=2, evaluator=True, spark=spark, slot_wait_s=0, **ALONE)
 
 
+@pytest.mark.slow
 def test_slots_held_by_another_job(spark: Any, tmp_path: Path) -> None:
     """There are enough slots, but they are busy: no silent wait of minutes."""
     import threading

@@ -326,7 +326,9 @@ def test_who_cannot_see_what_is_done_trains_one_by_one(
         if 2 in seeds:
             raise st.NodeFailedError(node="chief:0", host="h", what="the second")
         models = [Fitted(b"", {}, str(seed)) for seed in seeds]
-        return SimpleNamespace(run_dir=str(tmp_path), value=models, metrics=[])
+        return SimpleNamespace(
+            run_dir=str(tmp_path), value=models, metrics=[], tensorboard_command="tensorboard"
+        )
 
     monkeypatch.setattr(fitting, "run", run)
     monkeypatch.setattr(fitting.spark_facts, "count_slots", lambda spark: None)
