@@ -20,7 +20,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.flight as fl
 
-from sparktrain.data.ahead import read_ahead
 from sparktrain.trainer.both_doors import BothDoors
 from sparktrain.trainer.store import Store, StoreError
 from sparktrain.wire.flight import TokenCheck, pack, unpack
@@ -89,9 +88,8 @@ class _Server(fl.FlightServerBase):  # type: ignore[misc]
         space, rule, rate = values["space"], values["rule"], float(values["rate"])
         worker = int(values["worker"])
         writer.begin(SCHEMA)
-        # The next part comes in while one is combined and sent back.
-        with _telling(), contextlib.closing(read_ahead(reader)) as chunks:
-            for chunk in chunks:
+        with _telling():
+            for chunk in reader:
                 number = _number(chunk)
                 sent = from_batch(chunk.data, self._store.dtype(space, number))
                 taken = self._store.sync(space, number, rule, rate, sent, worker)
