@@ -40,29 +40,30 @@ def find_feeds(graph: Any, names: Any) -> tuple[tuple[str, ...], tuple[str | Non
         )
     found, dtypes = [], []
     for name in names:
-        try:
-            tensor = graph.as_graph_element(name, allow_operation=False)
-        except (KeyError, TypeError, ValueError) as error:
-            raise ConfigError(
-                problem=f"feed_name_list has {name!r}, which the session's graph has not: {error}.",
-                advice="Expected names of tensors, such as x.name.",
-            ) from error
+        tensor = _find_tensor(
+            graph, name, "feed_name_list", "Expected names of tensors, such as x.name."
+        )
         found.append(str(tensor.name))
         dtypes.append(_find_dtype(tensor.dtype))
     return tuple(found), tuple(dtypes)
+
+
+def _find_tensor(graph: Any, wanted: Any, argument: str, advice: str) -> Any:
+    try:
+        return graph.as_graph_element(wanted, allow_operation=False)
+    except (KeyError, TypeError, ValueError) as error:
+        raise ConfigError(
+            problem=f"{argument} has {wanted!r}, which the session's graph has not: {error}.",
+            advice=advice,
+        ) from error
 
 
 def find_constants(graph: Any, given: Any, feeds: Sequence[str]) -> dict[str, Any]:
     """What feed_dict has for every mini-batch, by name; what rows have goes before it."""
     found = {}
     for key, value in (given or {}).items():
-        try:
-            tensor = graph.as_graph_element(key, allow_operation=False)
-        except (KeyError, TypeError, ValueError) as error:
-            raise ConfigError(
-                problem=f"feed_dict has {key!r}, which the session's graph has not: {error}.",
-                advice="Expected tensors of it, such as placeholders, or their names.",
-            ) from error
+        advice = "Expected tensors of it, such as placeholders, or their names."
+        tensor = _find_tensor(graph, key, "feed_dict", advice)
         if tensor.name not in feeds:
             try:
                 found[str(tensor.name)] = np.asarray(value)
