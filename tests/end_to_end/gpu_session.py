@@ -112,6 +112,9 @@ def run_embedded(folder: Path) -> dict[str, Any]:
         "mirrors": st.run(
             count_mirrors, num_workers=1, gpus_per_worker=3, spark=spark, progress=False
         ).value,
+        "mirrors beside a server": st.run(
+            count_mirrors, num_workers=1, num_ps=1, gpus_per_worker=2, spark=spark, progress=False
+        ).value,
         "runner": see_runner(folder),
         "doctor": ask_doctor(spark),
     }

@@ -50,7 +50,7 @@ def test_gpus_of_spark(tmp_path: Path) -> None:
     assert split(cluster, "chief-0", "worker-0") == ["4", "5", "6", "7"]
     assert cluster["ps-0"] == cluster["evaluator-0"] == "-1"
     assert answer["wished"] == {"chief-0": "9", "worker-0": "9", "ps-0": "-1"}
-    assert answer["mirrors"] == 3
+    assert (answer["mirrors"], answer["mirrors beside a server"]) == (3, 2)
     runner = answer["runner"]
     assert set(runner) == {"worker-0", "worker-1"} and len(set(runner.values())) == 2
     assert len(answer["doctor"]) == 2

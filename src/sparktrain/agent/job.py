@@ -47,7 +47,7 @@ def make_job(
         "run_dir": spec.run_dir,
         "needs_strategy": spec.needs_strategy,
         # Several GPUs of a worker that trains alone are used together, unless nothing shall be.
-        "num_mirrors": devices.count if spec.distribution == "auto" else 0,
+        "num_mirrors": devices.count if spec.distribution in ("auto", PERIODIC) else 0,
         "num_gpus": devices.count,
         "gpu_limit_mb": devices.limit_mb,
         "max_result_bytes": spec.max_result_bytes,

@@ -137,12 +137,15 @@ class Context:
     def strategy(self) -> Any:
         """The tf.distribute strategy of this run.
 
-        With one worker TensorFlow's default one, or one that uses all its GPUs if it has several.
+        Of a worker that trains alone TensorFlow's default one, or one that uses all its GPUs if
+        it has several.
         """
         if self._strategy is None and self._num_mirrors > 1 and self.rank is not None:
             from sparktrain.trainer.strategy import KerasMirroredStrategy
 
+            self.meter.make_counter()  # as above
             self._strategy = KerasMirroredStrategy()
+            self.meter.clock = self._strategy.clock
         if self._strategy is None:
             import tensorflow as tf
 

@@ -153,7 +153,8 @@ def _local_count(model: Any, strategy: Any) -> int | None:
     with contextlib.suppress(Exception):
         # Keras 3 wraps TensorFlow's variable; tf_keras does not, and has a method of that name.
         variable = count if callable(count.value) else count.value
-        return int(strategy.experimental_local_results(variable)[0].numpy())
+        # Each device of the worker counts its own.
+        return sum(int(one.numpy()) for one in strategy.experimental_local_results(variable))
     return None
 
 

@@ -1,7 +1,7 @@
-"""The multi-worker strategy Keras 3 can train with: TensorFlow's own, with its gaps closed.
+"""The strategies Keras 3 can train with: TensorFlow's own, with their gaps closed.
 
-Keras 3 calls a strategy in ways MultiWorkerMirroredStrategy does not answer. Rather than
-change Keras, this subclass answers them:
+Keras 3 calls a strategy in ways MultiWorkerMirroredStrategy and MirroredStrategy do not answer.
+Rather than change Keras, these subclasses answer them:
 
 1. `reduce` of a whole batch (Keras builds the model from it before the first step) and of
    scalars with axis=0 (Keras averages the logs of a step). TensorFlow refuses both.
@@ -11,9 +11,9 @@ change Keras, this subclass answers them:
    for its data.
 3. Rows lost without a word. A worker's own dataset (AutoShardPolicy.OFF) of known length, and
    one that was sharded by hand and would be sharded again, are refused with the way out.
-4. Batch normalization. Keras 3 lets every worker keep moving statistics of its own rows, so
+4. Batch normalization. Keras 3 lets every device keep moving statistics of its own rows, so
    that workers evaluate with different models. Here they are averaged, as in Keras 2.
-5. Steps for which a worker has no rows (no_rows.py), and epochs that end late (autotune.py).
+5. Steps for which a device has no rows (no_rows.py), and epochs that end late (autotune.py).
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ from sparktrain.trainer.no_rows import allow_steps_without_rows
 _ASKS_FOR_DATA = "_calculate_replicas_with_values"
 
 
-class KerasMultiWorkerStrategy(tf.distribute.MultiWorkerMirroredStrategy):  # type: ignore[misc]
-    """Synchronous training on several workers, for Keras 3, tf_keras and custom loops."""
+class _KerasSteps(tf.distribute.Strategy):  # type: ignore[misc]
+    """What both strategies do otherwise than TensorFlow's, in front of one of which it stands."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
         allow_steps_without_rows()
         leave_autotuning_out_of_devices()
         #: How long steps have waited for this worker's own data.
@@ -53,7 +53,8 @@ class KerasMultiWorkerStrategy(tf.distribute.MultiWorkerMirroredStrategy):  # ty
 
     def reduce(self, reduce_op: Any, value: Any, axis: Any = None) -> Any:
         if axis is None and tf.nest.is_nested(value):
-            # The symbolic build only looks at shapes and types: any local value will do.
+            # The symbolic build only looks at shapes and types: any local value will do, where
+            # a mean of labels has none.
             return tf.nest.map_structure(
                 lambda leaf: self.experimental_local_results(leaf)[0], value
             )
@@ -84,16 +85,6 @@ class KerasMultiWorkerStrategy(tf.distribute.MultiWorkerMirroredStrategy):  # ty
         with tf.control_dependencies(waits):
             return super().run(after_data, args, kwargs, options)
 
-    def experimental_distribute_dataset(self, dataset: Any, options: Any = None) -> Any:
-        if not isinstance(dataset, tf.data.Dataset):
-            return super().experimental_distribute_dataset(dataset, options)
-        check_shards(dataset, self.extended._num_workers)
-        if not _is_own(dataset):
-            dataset = leave_autotuning_out(dataset)
-            return super().experimental_distribute_dataset(dataset, options)
-        own = split_batches(dataset, self.num_replicas_in_sync)
-        return self.distribute_datasets_from_function(lambda _: own, options)
-
     def distribute_datasets_from_function(self, dataset_fn: Any, options: Any = None) -> Any:
         def make(context: Any) -> Any:
             return leave_autotuning_out(dataset_fn(context))
@@ -105,16 +96,30 @@ class KerasMultiWorkerStrategy(tf.distribute.MultiWorkerMirroredStrategy):  # ty
         return all(shape is not None and shape.rank == 0 for shape in shapes)
 
 
-class KerasMirroredStrategy(tf.distribute.MirroredStrategy):  # type: ignore[misc]
+class KerasMultiWorkerStrategy(
+    _KerasSteps,
+    tf.distribute.MultiWorkerMirroredStrategy,  # type: ignore[misc]
+):
+    """Synchronous training on several workers, for Keras 3, tf_keras and custom loops."""
+
+    def experimental_distribute_dataset(self, dataset: Any, options: Any = None) -> Any:
+        if not isinstance(dataset, tf.data.Dataset):
+            return super().experimental_distribute_dataset(dataset, options)
+        check_shards(dataset, self.extended._num_workers)
+        if not _is_own(dataset):
+            dataset = leave_autotuning_out(dataset)
+            return super().experimental_distribute_dataset(dataset, options)
+        own = split_batches(dataset, self.num_replicas_in_sync)
+        return self.distribute_datasets_from_function(lambda _: own, options)
+
+
+class KerasMirroredStrategy(_KerasSteps, tf.distribute.MirroredStrategy):  # type: ignore[misc]
     """All GPUs of a worker that trains alone, for Keras 3, tf_keras and custom loops."""
 
-    def reduce(self, reduce_op: Any, value: Any, axis: Any = None) -> Any:
-        if axis is None and tf.nest.is_nested(value):
-            # As above: any local value will do to build from, where a mean of labels has none.
-            return tf.nest.map_structure(
-                lambda leaf: self.experimental_local_results(leaf)[0], value
-            )
-        return super().reduce(reduce_op, value, axis=axis)
+    def experimental_distribute_dataset(self, dataset: Any, options: Any = None) -> Any:
+        if isinstance(dataset, tf.data.Dataset):
+            dataset = leave_autotuning_out(dataset)
+        return super().experimental_distribute_dataset(dataset, options)
 
 
 #: What batch normalization calls its statistics. Other variables without a rule of their own
