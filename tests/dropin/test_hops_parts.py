@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import inspect
 import json
-import random
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,18 +16,14 @@ import pytest
 
 from hops import (
     devices,
-    evolution,
     experiment,
-    hdfs,
     hparams,
     outputs,
     place,
-    spaces,
     tensorboard,
     work_folder,
 )
 from hops import util as hops_util
-from hops.experiment import Direction
 from hops.parallel import work_all
 from sparktrain.errors import ConfigError
 
@@ -66,93 +60,6 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder.mkdir(parents=True)
     monkeypatch.setenv(place.VARIABLE, str(folder))
     return folder
-
-
-# What searches try.
-
-
-def test_grid_and_rows() -> None:
-    assert spaces.list_grid({"a": [1, 2], "b": [5, 3]}) == [
-        {"a": 1, "b": 5},
-        {"a": 1, "b": 3},
-        {"a": 2, "b": 5},
-        {"a": 2, "b": 3},
-    ]
-    assert spaces.list_rows({"a": [1, 2], "b": [5, 3]}) == [{"a": 1, "b": 5}, {"a": 2, "b": 3}]
-    with pytest.raises(ValueError, match=r"Length of each function argument list must be equal"):
-        spaces.list_rows({"a": [1, 2], "b": [5]})
-
-
-def test_random_samples() -> None:
-    rows = spaces.draw_samples({"n": [1, 3], "rate": [0, 1.0]}, 40, random.Random(1))
-    assert len(rows) == 40
-    assert {row["n"] for row in rows} == {1, 2, 3}
-    assert all(isinstance(row["n"], int) and 0 <= row["rate"] <= 1 for row in rows)
-    # Of three whole numbers there are no four.
-    rows = spaces.draw_samples({"n": [1, 3]}, 10, random.Random(1))
-    assert sorted(row["n"] for row in rows) == [1, 2, 3]
-
-
-@pytest.mark.parametrize(
-    "bounds",
-    [{}, {"a": 1}, {"a": []}, {"a": [1]}, {"a": [2, 1]}, {"a": [1, 2, 3]}, {"a": ["x", "y"]}],
-)
-def test_bounds_that_are_none(bounds: Any) -> None:
-    with pytest.raises(ConfigError, match=r"random_search\(\) got"):
-        spaces.draw_samples(bounds, 3, random.Random(1))
-
-
-@pytest.mark.parametrize("direction", [Direction.MAX, Direction.MIN, "max", "min"])
-def test_best_of_negative_scores(direction: str) -> None:
-    found = spaces.check_direction("grid_search", direction)
-    best = spaces.find_best([-3.0, None, -1.0, -7.0], found)
-    assert best == (2 if found == "MAX" else 3)
-    assert spaces.find_best([None, None], found) is None
-
-
-@pytest.mark.parametrize("direction", [Direction.MAX, Direction.MIN])
-def test_evolution_finds_what_random_search_does_not(direction: str) -> None:
-    """All scores are below zero; a third of all trials fail."""
-    sign = -1 if direction == Direction.MAX else 1
-    bounds = {"x": [-5.0, 5.0], "y": [-5.0, 5.0], "n": [1, 9], "kind": ["bad", "good"]}
-    rng = random.Random(7)
-
-    def score(row: dict[str, Any]) -> float:
-        far = (row["x"] - 1.25) ** 2 + (row["y"] + 2.5) ** 2 + (row["n"] - 4) ** 2
-        return sign * (far + (0 if row["kind"] == "good" else 5)) + (-1 if sign < 0 else -100)
-
-    evolved = evolution.Evolution(bounds, 20, 0.5, 0.7, direction, rng)
-    for _ in range(40):
-        rows = evolved.ask()
-        assert all(-5 <= row["x"] <= 5 and 1 <= row["n"] <= 9 for row in rows)
-        evolved.tell([None if rng.random() < 0.3 else score(row) for row in rows])
-    best = evolved.best_score
-    assert best is not None and abs(best - (-1 if sign < 0 else -100)) < 0.05
-
-
-def test_evolution_keeps_who_is_better() -> None:
-    evolved = evolution.Evolution({"x": [0.0, 1.0]}, 4, 0.5, 0.7, "MAX", random.Random(1))
-    first = evolved.ask()
-    evolved.tell([1.0, None, 3.0, 4.0])
-    evolved.ask()
-    evolved.tell([2.0, 0.0, None, 3.0])
-    assert evolved._scores == [2.0, 0.0, 3.0, 4.0]
-    assert evolved._vectors[3] == [first[3]["x"]]
-
-
-@pytest.mark.parametrize(
-    "changes", [{"population": 3}, {"mutation": -1}, {"crossover": 2}, {"direction": "up"}]
-)
-def test_evolution_refuses(changes: dict[str, Any]) -> None:
-    values = {"population": 6, "mutation": 0.5, "crossover": 0.7, "direction": "MAX", **changes}
-    with pytest.raises(ConfigError, match=rf"{next(iter(changes))}="):
-        evolution.Evolution({"x": [0, 1]}, **values, rng=random.Random(1))
-
-
-def test_categories_of_evolution() -> None:
-    bounds: Any = {"kind": ("a", "b"), "n": (1, 2), "rate": (0.0, 4.0)}
-    assert evolution.decode(bounds, [0.2, 0.4, 0.5]) == {"kind": "a", "n": 1, "rate": 2.0}
-    assert evolution.decode(bounds, [1.0, 1.0, 1.0]) == {"kind": "b", "n": 2, "rate": 4.0}
 
 
 # Arguments and names of folders.
@@ -321,135 +228,6 @@ def test_an_experiment_that_is_never_ended_is_killed(tmp_path: Path) -> None:
     assert (state["state"], state["name"]) == ("KILLED", "never ended")
     assert "before experiment.end()" in state["error"]
     assert (tmp_path / "Experiments/app_1/one").exists()
-
-
-# Where things are.
-
-
-@pytest.mark.parametrize("scheme", ["", "file://", "local://"])
-def test_files_of_the_project(
-    project: Path, tmp_path: Path, scheme: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv(place.VARIABLE, f"{scheme}{project}")
-    monkeypatch.chdir(tmp_path)
-    assert hdfs.project_name() == "demo"
-    assert hdfs.project_path().endswith("/projects/demo/")
-    assert hdfs.project_path(exclude_nn_addr=True) == f"{project}/"
-    assert hdfs.project_path("other").endswith("/projects/other/")
-    hdfs.mkdir("Resources/deep")
-    hdfs.dump("hello", "Resources/deep/a.txt")
-    assert hdfs.load("Resources/deep/a.txt") == b"hello"
-    assert hdfs.exists("Resources/deep/a.txt") and not hdfs.exists("Resources/b.txt")
-    assert hdfs.isfile("Resources/deep/a.txt") and hdfs.isdir("Resources")
-    with hdfs.open_file("Resources/b.txt", flags="w") as stream:
-        stream.write(b"bytes")
-    assert [Path(name).name for name in hdfs.ls("Resources")] == ["b.txt", "deep"]
-    assert len(hdfs.ls("Resources", recursive=True)) == 3
-    assert [Path(name).name for name in hdfs.glob("Resources/*.txt")] == ["b.txt"]
-    assert len(hdfs.glob("Resources/*.txt", recursive=True)) == 2
-    assert hdfs.load(hdfs.ls("Resources")[0]) == b"bytes"
-    assert {entry["kind"] for entry in hdfs.lsl("Resources")} == {"file", "directory"}
-    Path("local.txt").write_text("local")
-    hdfs.copy_to_hdfs("local.txt", "Resources")
-    with pytest.raises(OSError, match=r"overwrite=True"):
-        hdfs.copy_to_hdfs("local.txt", "Resources")
-    Path("local.txt").write_text("other")
-    hdfs.copy_to_hdfs("local.txt", "Resources", overwrite=True)
-    assert hdfs.load("Resources/local.txt") == b"other"
-    Path("down").mkdir()
-    path = hdfs.copy_to_local("Resources/local.txt", "down")
-    assert Path(path).read_text() == "other" and Path(path).parent == tmp_path / "down"
-    assert (Path(hdfs.copy_to_local("Resources", "down")) / "deep/a.txt").read_text() == "hello"
-    Path(path).write_text("longer than it was")
-    with pytest.raises(OSError, match=r"another size"):
-        hdfs.copy_to_local("Resources/local.txt", "down")
-    hdfs.cp("Resources/b.txt", "Resources/c.txt")
-    hdfs.move("Resources/c.txt", "Resources/deep")
-    hdfs.rename("Resources/deep/c.txt", "Resources/deep/d.txt")
-    assert hdfs.load("Resources/deep/d.txt") == b"bytes"
-    hdfs.delete("Resources/b.txt")
-    hdfs.rmr("Resources/deep")
-    assert [Path(name).name for name in hdfs.ls("Resources")] == ["local.txt"]
-
-
-#: Of a list of hyperparameters; to fsspec, a pattern.
-ODD = "layers=[64, 32]&act=relu*"
-
-
-@pytest.fixture(params=["path", "memory"])
-def store(
-    request: pytest.FixtureRequest, project: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[str]:
-    """The project is a folder of this machine, or in a store without names for copying."""
-    if request.param == "memory":
-        monkeypatch.setenv(place.VARIABLE, "memory://projects/demo")
-    yield hdfs.project_path()
-    if request.param == "memory":
-        hdfs.rmr("memory://projects")
-
-
-def test_names_are_no_patterns(store: str, tmp_path: Path) -> None:
-    hdfs.dump("log", f"E/{ODD}/output.log")
-    hdfs.dump("events", f"E/{ODD}/deep[1]/events")
-    hdfs.dump("another", "E/layers=6&act=relu/output.log")
-    local = Path(hdfs.copy_to_local(f"E/{ODD}", str(tmp_path)))
-    assert (local / "deep[1]/events").read_text() == "events"
-    file = hdfs.copy_to_local(f"E/{ODD}/output.log", str(tmp_path))
-    assert Path(file).read_text() == "log"
-    hdfs.cp(f"E/{ODD}/output.log", "copied.log")
-    hdfs.cp(f"E/{ODD}", "copied")
-    hdfs.cp(f"E/{ODD}", "copied")
-    assert hdfs.load("copied.log") == hdfs.load(f"copied/{ODD}/output.log") == b"log"
-    hdfs.cp(f"E/{ODD}", "copied", overwrite=True)
-    assert len(hdfs.ls("copied", recursive=True)) == 7
-    hdfs.move(f"E/{ODD}", "moved[1]")
-    hdfs.rename("moved[1]", "renamed[1]")
-    assert hdfs.load("renamed[1]/deep[1]/events") == b"events"
-    assert not hdfs.exists("moved[1]") and not hdfs.exists(f"E/{ODD}")
-    hdfs.delete("renamed[1]/output.log")
-    hdfs.rmr("renamed[1]")
-    assert not hdfs.exists("renamed[1]")
-    assert hdfs.load("E/layers=6&act=relu/output.log") == b"another"
-
-
-def test_nothing_is_copied_over_itself(store: str) -> None:
-    hdfs.dump("one", "E/a/a/one.txt")
-    for source, target in (("E/a/a/one.txt", "E/a/a"), ("E/a/a", "E")):
-        with pytest.raises(OSError, match="cannot be copied over"):
-            hdfs.cp(source, target, overwrite=True)
-    with pytest.raises(FileNotFoundError, match="does not exist"):
-        hdfs.cp("E/none", "E/a/a/one.txt", overwrite=True)
-    if not place.has_scheme(store):
-        with pytest.raises(OSError, match="cannot be copied over"):
-            hdfs.copy_to_hdfs(f"{store}E/a", "E", overwrite=True)
-    hdfs.cp("E/a", "E/a/b")
-    hdfs.rename("E/a/b", "E/a/b")
-    assert hdfs.load("E/a/b/a/one.txt") == hdfs.load("E/a/a/one.txt") == b"one"
-
-
-@pytest.mark.parametrize("name", ["plain", ODD])
-def test_from_store_to_store(project: Path, name: str) -> None:
-    hdfs.dump("one", f"{name}/deep/one.txt")
-    hdfs.mkdir(f"{name}/empty")
-    hdfs.cp(name, "memory://box/copied")
-    assert len(hdfs.ls("memory://box/copied", recursive=True)) == 3
-    hdfs.move(f"{name}/deep/one.txt", "memory://box")
-    assert hdfs.load("memory://box/one.txt") == b"one"
-    assert not (project / name / "deep/one.txt").exists()
-    hdfs.rename("memory://box/copied", "back")
-    assert (project / "back/deep/one.txt").read_text() == "one"
-    assert not hdfs.exists("memory://box/copied")
-    hdfs.cp("memory://box/one.txt", "back/two.txt")
-    assert (project / "back/two.txt").read_text() == "one"
-    hdfs.rmr("memory://box")
-
-
-def test_paths_of_another_store() -> None:
-    project = "hdfs://nn:8020/Projects/demo/"
-    assert place.make_absolute("x/y", project) == "hdfs://nn:8020/Projects/demo/x/y"
-    assert place.make_absolute("/x", project) == "hdfs://nn:8020/x"
-    assert place.make_absolute("s3://b/x", project) == "s3://b/x"
-    assert hdfs.get_plain_path("hdfs://nn:8020/x/y") == "/x/y"
 
 
 def test_logdir_needs_an_experiment(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -126,6 +126,24 @@ def find_echo(node: NodeSpec, host: str, cards: Sequence[NodeCard]) -> Failure |
     return None
 
 
+def find_unlike(
+    node: NodeSpec, host: str, cards: Sequence[NodeCard], driver_versions: Mapping[str, str]
+) -> Failure | None:
+    """How a node ends itself if some nodes, or the driver, have other software."""
+    known = [("driver", driver_versions), *((card.node, card.versions) for card in cards)]
+    differences = find_differences(known)
+    if not differences:
+        return None
+    interpreters = [(card.node, {"interpreter": card.executable}) for card in cards]
+    return Failure(
+        node=node.name,
+        host=host,
+        kind="versions",
+        what="the nodes do not have the same software",
+        differences=differences | find_differences(interpreters),
+    )
+
+
 def reserve_port() -> socket.socket:
     """A bound socket that keeps a port ours until TensorFlow listens on it.
 

@@ -9,10 +9,9 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -26,11 +25,13 @@ from sparktrain.agent.holding import Holding, is_holder
 from sparktrain.agent.job import describe_data, make_job
 from sparktrain.agent.lifeline import Lifeline
 from sparktrain.agent.node_devices import Devices, Given, NodeDevices, choose_variables
+from sparktrain.agent.node_trainer import NodeTrainer
 from sparktrain.agent.process import (
     TrainerProcess,
     find_python_path,
     make_environment,
 )
+from sparktrain.agent.summary import Summary
 from sparktrain.agent.tensorboard import make_chief_board
 from sparktrain.agent.unread import leave_unread
 from sparktrain.data.spill_folders import find_roots
@@ -47,8 +48,6 @@ from sparktrain.wire.messages import (
     Fed,
     Hello,
     Joined,
-    Progress,
-    Report,
     Returned,
     Stop,
     from_dict,
@@ -117,23 +116,12 @@ class Agent:
         self._context = context
         address = context.getTaskInfos()[context.partitionId()].address
         self._host = address.rsplit(":", 1)[0].strip("[]") or "127.0.0.1"
-        self._started = time.monotonic()
-        self._progress: dict[str, Any] = {}
-        self._reports: list[dict[str, float]] = []
-        self._model_path: str | None = None
-        self._fed: dict[str, int] | None = None
-        self._feed: dict[str, Any] | None = None
+        self._summary = Summary(node, self._host)
         self._may_restart = spec.may_restart
-        self._trainer: TrainerProcess | None = None
+        self._trainer = NodeTrainer(spec.worker_restarts if node.rank is not None else 0)
         self._trays: Trays | None = None
         self._holding: Holding | None = None
-        #: What a worker that is started again must know: all that its feeder has told.
-        self._told: list[dict[str, Any]] = []
-        self._telling = threading.Lock()
-        self._restarts_left = spec.worker_restarts if node.rank is not None else 0
-        self._should_stop = False
         self._feeder: Feeder | None = None
-        self._ended: tuple[str, str] | None = None
         hello = Hello(
             node=node.name,
             run_id=spec.run_id,
@@ -169,18 +157,18 @@ class Agent:
             self._departure,
             self._make_trays() as self._trays,
             self._make_holding() as self._holding,
-            ExitStack() as trainers,
+            self._trainer,
             self._make_feeder() as feeder,
             make_chief_board(spec.board, self._node.rank == 0, self._host, self._tell_board),
         ):
             self._feeder = feeder
-            trainer = self._start(trainers, devices)
+            trainer = self._start(devices)
             feeder.is_kept = self._may_restart  # until it is known how this ends
             spills = feeder.find_earlier()
             cards = self._meet(holder.getsockname()[1], list(spills))
             addresses = {card.node: (card.host, card.port) for card in cards}
             stores = [dict(card.door) for card in cards if card.door is not None]
-            self._tell(
+            self._trainer.tell(
                 {
                     "kind": "cluster",
                     "cluster": make_cluster(spec.nodes, addresses),
@@ -196,7 +184,7 @@ class Agent:
                 self._hold(trainer)
             failure = trainer.wait()
             while failure is not None and self._may_replace(failure):
-                trainer = self._replace(trainers, devices, failure)
+                trainer = self._replace(failure)
                 failure = trainer.wait()
             if failure is not None:
                 self._do_without(failure, stores)
@@ -207,19 +195,7 @@ class Agent:
             exit_code = trainer.exit() if failure is None else trainer.exit_code
             value = trainer.value or b""
         is_first = self._node.rank == 0
-        summary = {
-            "node": self._node.name,
-            "host": self._host,
-            "exit": exit_code,
-            "seconds": round(time.monotonic() - self._started, 3),
-            "rows": self._progress.get("rows"),
-            "steps": self._progress.get("total_steps"),
-            "reports": self._reports,
-            "model_path": self._model_path,
-            "fed": self._fed,
-            "feed": self._feed,
-        }
-        return summary, value if is_first else b""
+        return self._summary.to_dict(exit_code), value if is_first else b""
 
     @contextlib.contextmanager
     def _find_devices(self) -> Iterator[Devices]:
@@ -263,22 +239,9 @@ class Agent:
             return nullcontext()
         return Holding(self._spec, self._node, self._host)
 
-    def _start(self, trainers: ExitStack, devices: Devices) -> TrainerProcess:
+    def _start(self, devices: Devices) -> TrainerProcess:
         """Starts the trainer and tells it its job: TensorFlow loads while the nodes meet."""
         spec, trays = self._spec, self._trays
-        trainer = trainers.enter_context(
-            TrainerProcess(
-                self._node,
-                self._host,
-                self._make_environment(devices),
-                self._link.log,
-                self._on_frame,
-                inherited=[trays.descriptor] if trays is not None else [],
-            )
-        )
-        self._trainer = trainer
-        if self._ended is not None:  # before there was a trainer to end
-            trainer.end(*self._ended)
         data = describe_data(spec, self._node)
         job = make_job(
             spec,
@@ -288,17 +251,18 @@ class Agent:
             trays.describe() if trays is not None else None,
             self._holding.secret if self._holding is not None else None,
         )
-        trainer.send(job, spec.function + data)
-        return trainer
 
-    def _tell(self, frame: dict[str, Any]) -> None:
-        """Tells the trainer, and the one that may come after it."""
-        with self._telling:
-            if self._restarts_left:
-                # What was on a tray is in the spill as well.
-                self._told.append({name: frame[name] for name in frame if name != "tray"})
-            if self._trainer is not None:
-                self._trainer.send(frame)
+        def make() -> TrainerProcess:
+            return TrainerProcess(
+                self._node,
+                self._host,
+                self._make_environment(devices),
+                self._link.log,
+                self._on_frame,
+                inherited=[trays.descriptor] if trays is not None else [],
+            )
+
+        return self._trainer.start(make, job, spec.function + data)
 
     def _hold(self, trainer: TrainerProcess) -> None:
         """Keeps a parameter server until all others are done."""
@@ -311,21 +275,15 @@ class Agent:
         """Whether a worker that trains alone is lost without a fault of its function."""
         is_alone = self._spec.distribution == PERIODIC and self._node.rank is not None
         is_gone = failure.kind == "signal" or (failure.kind == "exit" and not failure.traceback)
-        return is_alone and is_gone and self._ended is None
+        return is_alone and is_gone and self._trainer.ended is None
 
     def _may_replace(self, failure: Failure) -> bool:
-        return self._restarts_left > 0 and self._is_loss(failure)
+        return self._trainer.restarts_left > 0 and self._is_loss(failure)
 
-    def _replace(self, trainers: ExitStack, devices: Devices, failure: Failure) -> TrainerProcess:
+    def _replace(self, failure: Failure) -> TrainerProcess:
         """Starts a lost worker again, beside the others, which go on."""
         self._link.log(f"sparktrain: {failure.what}; {self._node.name} is started again")
-        with self._telling:
-            self._restarts_left -= 1
-            trainer = self._start(trainers, devices)
-            for frame in self._told:
-                trainer.send(frame)
-        if self._should_stop:  # said to one that is gone
-            trainer.send({"kind": "stop"})
+        trainer = self._trainer.replace()
         self._link.send(Joined(host=self._host, pid=trainer.pid))
         return trainer
 
@@ -344,10 +302,9 @@ class Agent:
 
         def on_done(outcome: dict[str, int] | str) -> None:
             if isinstance(outcome, str):
-                if self._trainer is not None:
-                    self._trainer.fail("data", outcome)
+                self._trainer.fail("data", outcome)
             else:
-                self._fed = outcome
+                self._summary.fed = outcome
                 self._link.send(Fed(rows=dict(outcome)))
 
         return Feeder(
@@ -356,7 +313,7 @@ class Agent:
             partition=partition,
             attempt=spec.attempt,
             roots=find_roots(local_dirs, spec.spill_dir, spec.run_id),
-            tell=self._tell,
+            tell=self._trainer.tell,
             on_done=on_done,
             is_cut=self._lifeline.is_gone,
             trays=self._trays,
@@ -372,31 +329,19 @@ class Agent:
         sees_run_dir = (Path(self._spec.run_dir) / RUN_FILE).exists()
         desk = self._departure.open(self._host)
         door = None
-        if self._holding is not None and self._trainer is not None:
-            door = self._holding.wait(self._trainer)
-            if door is None and (failure := self._trainer.wait()) is not None:
+        if self._holding is not None and (trainer := self._trainer.process) is not None:
+            door = self._holding.wait(trainer)
+            if door is None and (failure := trainer.wait()) is not None:
                 self._refuse(failure)
         card = rendezvous.make_card(self._node, self._host, port, sees_run_dir, desk, spilled, door)
         cards = rendezvous.meet(self._context, card)
         if (echo := rendezvous.find_echo(self._node, self._host, cards)) is not None:
             self._fail(echo)
         self._departure.join(cards[0].desk)
-        known = [("driver", self._spec.driver_versions)]
-        known += [(card.node, card.versions) for card in cards]
-        differences = rendezvous.find_differences(known)
-        if differences:
-            interpreters = [(card.node, {"interpreter": card.executable}) for card in cards]
-            differences |= rendezvous.find_differences(interpreters)
+        unlike = rendezvous.find_unlike(self._node, self._host, cards, self._spec.driver_versions)
+        if unlike is not None:
             time.sleep(MEETING_WAIT_S)
-            self._fail(
-                Failure(
-                    node=self._node.name,
-                    host=self._host,
-                    kind="versions",
-                    what="the nodes do not have the same software",
-                    differences=differences,
-                )
-            )
+            self._fail(unlike)
         if not sees_run_dir:
             self._link.log(
                 f"sparktrain: {self._host} does not see the run directory"
@@ -424,8 +369,7 @@ class Agent:
 
     def _on_frame(self, values: dict[str, Any]) -> None:
         """A frame from the trainer: remember what the result needs, pass on the rest."""
-        if values.get("kind") == "export":
-            self._model_path = str(values["path"])
+        if self._summary.take(values):
             return
         if values.get("kind") == "door" and self._holding is not None:
             self._holding.note_port(int(values["port"]))
@@ -434,14 +378,8 @@ class Agent:
             self._trays.free(values["freed"])
             self._trays.ask()
             return
-        if values.get("kind") == "feed":
-            self._feed = {name: value for name, value in values.items() if name != "kind"}
-            return
         message = from_dict(values)
-        if isinstance(message, Progress):
-            self._progress.update({k: v for k, v in values.items() if v is not None})
-        elif isinstance(message, Report):
-            self._reports.append(message.metrics)
+        self._summary.note(message, values)
         self._link.send(message)
 
     def _on_command(self, message: Message) -> None:
@@ -449,13 +387,8 @@ class Agent:
             self._may_restart = self._may_restart and message.may_restart
             self._end("ended", message.reason)
         elif isinstance(message, Stop):
-            self._should_stop = True
-            if self._trainer is not None:
-                self._trainer.send({"kind": "stop"})
+            self._trainer.stop()
 
     def _end(self, kind: str, reason: str) -> None:
-        if self._ended is None:  # what came first is the cause
-            self._ended = (kind, reason)
+        self._trainer.end(kind, reason)
         self._departure.give_up()
-        if self._trainer is not None:
-            self._trainer.end(*self._ended)
