@@ -70,7 +70,9 @@ def test_it_equals_keras_by_hand(spark: Any, num_workers: int) -> None:
 def test_other_losses_of_classes(iris: Any, tmp_path: Path) -> None:
     """One run for three: labels take the form of each loss."""
     frame = iris.filter("label < 2")
-    est = make(runDir=str(tmp_path), epochs=12, learningRate=0.3, progress=False)
+    # With Adam at 0.3 all ReLU units of the third model die in 5 of 12 seeds of Keras alone;
+    # at 0.05 all three models tell these flowers apart with every seed.
+    est = make(runDir=str(tmp_path), epochs=12, learningRate=0.05, progress=False)
     logits = {"class_name": "BinaryCrossentropy", "config": {"from_logits": True}}
     maps = [
         {est.model: cases.build_sigmoid, est.loss: "binary_crossentropy"},
