@@ -83,8 +83,8 @@ class Cluster:
             TimeoutError: timeout_s or idle_timeout_s is over.
         """
         from sparktrain.data.tables import Table, table
+        from sparktrain.driver.arguments import check_feed
         from sparktrain.driver.feed_terms import Terms
-        from sparktrain.driver.plan import check_feed
         from sparktrain.driver.streams import StreamFeed
         from sparktrain.errors import ConfigError
 
@@ -307,12 +307,13 @@ def cluster(
         ConfigError: Something asked for cannot be; nothing was started.
         LaunchError: The nodes did not come up.
     """
+    from sparktrain.driver.arguments import check_numbers
     from sparktrain.driver.boards import add_board
     from sparktrain.driver.group import Group
-    from sparktrain.driver.plan import check_numbers, make_cluster_plan
+    from sparktrain.driver.plan import make_cluster_plan
     from sparktrain.training import find_session
 
-    check_numbers(num_workers, 0, None)
+    check_numbers(num_workers, call="cluster")
     session = spark if spark is not None else find_session(num_workers + bool(evaluator))
     plan, num_tasks = make_cluster_plan(
         session,

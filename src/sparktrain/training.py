@@ -97,9 +97,10 @@ def run(
         TrainingError: A node failed; the first cause, with the node's traceback and last lines.
     """
     # Here, not above: importing sparktrain must not load pyspark.
+    from sparktrain.driver.arguments import check_num_ps, check_numbers
     from sparktrain.driver.boards import add_board, find_command
     from sparktrain.driver.launch import launch
-    from sparktrain.driver.plan import check_num_ps, check_numbers, make_plan
+    from sparktrain.driver.plan import make_plan
 
     check_numbers(num_workers, max_restarts, timeout_s)
     check_num_ps("run", num_ps)

@@ -12,16 +12,12 @@ from typing import Any
 
 import pytest
 
+import sparktrain
 from sparktrain.driver import plan as plan_module
-from sparktrain.driver.plan import (
-    check_dynamic_allocation,
-    check_env,
-    check_numbers,
-    check_slots,
-    make_plan,
-    make_run_id,
-    pickle_function,
-)
+from sparktrain.driver.arguments import check_env, check_numbers
+from sparktrain.driver.function import pickle_function
+from sparktrain.driver.plan import check_dynamic_allocation, check_slots, make_plan
+from sparktrain.driver.run_folder import make_run_id
 from sparktrain.driver.spark_facts import slots_from_master
 from sparktrain.errors import ConfigError, FunctionError, ResourceError
 
@@ -112,6 +108,21 @@ def test_a_function_and_its_arguments_come_back() -> None:
     train_fn, args = pickle.loads(pickle_function(lambda ctx: ctx + 1, {"epochs": 2}))
     assert train_fn(1) == 2
     assert args == {"epochs": 2}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"num_workers": 0},
+        {"env": {"A": 1}},
+        {"run_dir": 5},
+        {"train_fn": "train"},
+    ],
+)
+def test_a_cluster_is_refused_by_its_own_name(changes: dict[str, Any]) -> None:
+    wishes: dict[str, Any] = {"train_fn": lambda ctx: None, "num_workers": 1, **changes}
+    with pytest.raises(ConfigError, match=r"^cluster\(\) got "):
+        sparktrain.cluster(wishes.pop("train_fn"), spark=Session(), **wishes)
 
 
 @pytest.mark.parametrize("value", [None, 5, "train", {"f": len}])

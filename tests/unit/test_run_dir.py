@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from sparktrain.driver.plan import resolve_run_dir
+from sparktrain.driver.run_folder import resolve_run_dir
 from sparktrain.errors import ConfigError
 
 

@@ -14,7 +14,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from sparktrain.data.storage import is_local, open_store
-from sparktrain.driver.plan import find_own_path
+from sparktrain.driver.function import find_own_path
 from sparktrain.errors import ConfigError, ModelError
 from sparktrain.scoring.keras_files import digest_keras
 from sparktrain.scoring.own_classes import is_keras, pack_classes

@@ -2,36 +2,29 @@
 
 from __future__ import annotations
 
-import dataclasses
-import datetime
-import io
 import math
 import os
-import re
 import secrets
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-import cloudpickle
-
 from sparktrain.driver import spark_facts
+from sparktrain.driver.arguments import check_env, check_numbers, check_ps
+from sparktrain.driver.function import find_own_path, pickle_function
 from sparktrain.driver.gpu_plan import GpuPlan, check_gpus, plan_gpus
+from sparktrain.driver.run_folder import make_run_id, resolve_run_dir
 from sparktrain.driver.tables import StagePlan, plan_stage
-from sparktrain.errors import ConfigError, FunctionError, ResourceError
+from sparktrain.errors import ConfigError, ResourceError
 from sparktrain.events import CHIEF_HOST, BoardSpec, EventSpec
 from sparktrain.settings import Settings, resolve
-from sparktrain.spec import CHIEF, NONE, PERIODIC, DeviceWish, NodeSpec, RunSpec, make_nodes
+from sparktrain.spec import CHIEF, PERIODIC, DeviceWish, NodeSpec, RunSpec, make_nodes
 from sparktrain.version import __version__
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-
-_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 
 
 @dataclass(frozen=True)
@@ -168,9 +161,9 @@ def make_cluster_plan(
             advice="A strategy needs a node called 'chief'. Leave it out, or give"
             " distribution='none'.",
         )
-    check_env(env)
+    check_env(env, "cluster")
     check_dynamic_allocation(spark)
-    function = pickle_function(train_fn, args)
+    function = pickle_function(train_fn, args, "cluster")
     nodes = make_nodes(num_workers, evaluator, num_ps, chief)
     # Several nodes may share a slot: they only start in it. But executors that are on their way
     # are worth waiting for, or all nodes would be on the first one.
@@ -192,7 +185,7 @@ def make_cluster_plan(
     run_id = make_run_id()
     plan = Plan(
         run_id=run_id,
-        run_dir=resolve_run_dir(run_dir, resolved.runs_dir, run_id),
+        run_dir=resolve_run_dir(run_dir, resolved.runs_dir, run_id, "cluster"),
         nodes=nodes,
         num_workers=num_workers,
         function_name=getattr(train_fn, "__qualname__", type(train_fn).__qualname__),
@@ -224,106 +217,6 @@ def count_gpu_tasks(gpus: GpuPlan, num_wished: int, num_workers: int) -> int:
     return math.ceil(num_workers / gpus.amount)
 
 
-def check_num_ps(call: str, num_ps: Any) -> None:
-    if not isinstance(num_ps, int) or isinstance(num_ps, bool) or num_ps < 0:
-        raise ConfigError(
-            problem=f"{call}() got num_ps={num_ps!r}.",
-            advice="Expected a whole number, 0 for none.",
-        )
-
-
-def check_ps(call: str, num_ps: Any, settings: Settings) -> Settings:
-    """Refuses parameter servers that cannot be; in run(), they mean periodic synchronisation."""
-    check_num_ps(call, num_ps)
-    if num_ps == 0 and settings.distribution == PERIODIC:
-        raise ConfigError(
-            problem=f"{call}() got distribution='periodic' and no parameter servers.",
-            advice="Give num_ps=1 or more: they hold the parameters that workers synchronise.",
-        )
-    if num_ps and call == "run":
-        if settings.distribution == NONE:
-            raise ConfigError(
-                problem=f"run() got num_ps={num_ps} and distribution='none'.",
-                advice="Leave distribution out: workers then train alone and meet at the parameter"
-                " servers. For servers of your own use cluster().",
-            )
-        return dataclasses.replace(settings, distribution=PERIODIC)
-    return settings
-
-
-def check_feed(
-    epochs: Any, name: Any, timeout_s: Any, idle_timeout_s: Any = None, stop_when: Any = "any"
-) -> None:
-    if stop_when not in ("any", "all"):
-        raise ConfigError(
-            problem=f"feed() got stop_when={stop_when!r}.", advice="Expected 'any' or 'all'."
-        )
-    if not isinstance(epochs, int) or isinstance(epochs, bool) or epochs < 1:
-        raise ConfigError(
-            problem=f"feed() got epochs={epochs!r}.",
-            advice="Expected a whole number of at least 1.",
-        )
-    if not isinstance(name, str) or not name:
-        raise ConfigError(
-            problem=f"feed() got name={name!r}.", advice="Expected a name such as 'train'."
-        )
-    check_limit("feed", "timeout_s", timeout_s)
-    check_limit("feed", "idle_timeout_s", idle_timeout_s)
-
-
-def check_limit(call: str, what: str, value: Any) -> None:
-    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if value is not None and not (is_number and value > 0):
-        raise ConfigError(
-            problem=f"{call}() got {what}={value!r}.",
-            advice="Expected a number of seconds above zero, or None for no limit.",
-        )
-
-
-def find_own_path(entries: list[str]) -> tuple[str, ...]:
-    """Import path of the user's own code: what is not part of this Python's installation."""
-    homes = (Path(sys.prefix).resolve(), Path(sys.base_prefix).resolve())
-    found = [Path(entry).resolve() for entry in entries]
-    return tuple(
-        str(entry) for entry in found if not any(entry.is_relative_to(home) for home in homes)
-    )
-
-
-def make_run_id() -> str:
-    now = datetime.datetime.now()
-    return f"{now:%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
-
-
-def check_numbers(num_workers: Any, max_restarts: Any, timeout_s: Any) -> None:
-    if not isinstance(num_workers, int) or isinstance(num_workers, bool) or num_workers < 1:
-        raise ConfigError(
-            problem=f"run() got num_workers={num_workers!r}.",
-            advice="Expected a whole number of at least 1.",
-        )
-    if not isinstance(max_restarts, int) or isinstance(max_restarts, bool) or max_restarts < 0:
-        raise ConfigError(
-            problem=f"run() got max_restarts={max_restarts!r}.",
-            advice="Expected a whole number, 0 for none.",
-        )
-    is_number = isinstance(timeout_s, (int, float)) and not isinstance(timeout_s, bool)
-    if timeout_s is not None and not (is_number and 0 < timeout_s < 1e9):
-        raise ConfigError(
-            problem=f"run() got timeout_s={timeout_s!r}.",
-            advice="Expected a number of seconds above zero, or None for no limit.",
-        )
-
-
-def check_env(env: Any) -> None:
-    pairs = list(env.items()) if isinstance(env, Mapping) else []
-    wrong = [pair for pair in pairs if not all(isinstance(text, str) for text in pair)]
-    if env is not None and (wrong or not isinstance(env, Mapping)):
-        names = ", ".join(str(name) for name, _ in wrong)
-        raise ConfigError(
-            problem=f"run() got an env that is not all text: {names or type(env).__name__}.",
-            advice="Expected a dict of environment variables, names and values as strings.",
-        )
-
-
 def check_dynamic_allocation(spark: SparkSession) -> None:
     enabled = spark_facts.get_conf(spark, "spark.dynamicAllocation.enabled") or "false"
     master = spark_facts.get_conf(spark, "spark.master") or ""
@@ -350,69 +243,3 @@ def check_slots(spark: SparkSession, needed: int, wait_s: float, profile: Any = 
             f"(num_executors={needed})). spark.sparktrain.slotWaitS={wait_s:g} is how long to"
             " look.",
         )
-
-
-def pickle_function(train_fn: Any, args: Any) -> bytes:
-    """The function and its arguments as the trainer will open them."""
-    if not callable(train_fn):
-        raise FunctionError(
-            problem=f"run() got {train_fn!r} of type {type(train_fn).__name__} to run.",
-            advice="Expected a function of one argument, the context: def train(ctx): ...",
-        )
-    for what, value in (("function", train_fn), ("args", args)):
-        try:
-            _dump(value)
-        except Exception as error:
-            name = getattr(value, "__qualname__", type(value).__qualname__)
-            raise FunctionError(
-                problem=f"The {what} {name!r} cannot be sent to the nodes:"
-                f" {type(error).__name__}: {error}.",
-                advice="It must not hold on to a SparkSession, an open file, a lock, or a model"
-                " made outside. Make such things inside the function, and pass plain values"
-                " with args=.",
-            ) from error
-    return _dump((train_fn, args))
-
-
-class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
-    """Puts the values of broadcast variables in their place: nodes do not have Spark's files."""
-
-    def reducer_override(self, obj: Any) -> Any:
-        if type(obj).__name__ == "Broadcast" and type(obj).__module__.startswith("pyspark."):
-            return SimpleNamespace, (), {"value": obj.value}
-        return super().reducer_override(obj)
-
-
-def _dump(value: Any) -> bytes:
-    stream = io.BytesIO()
-    _Pickler(stream).dump(value)
-    return stream.getvalue()
-
-
-def resolve_run_dir(run_dir: str | os.PathLike[str] | None, runs_dir: str, run_id: str) -> Path:
-    """The absolute path of the run directory; only paths that TensorFlow can write to."""
-    folder = run_dir if run_dir is not None else runs_dir
-    if not isinstance(folder, (str, os.PathLike)) or not isinstance(os.fspath(folder), str):
-        raise ConfigError(
-            problem=f"run() got run_dir={folder!r} of type {type(folder).__name__}.",
-            advice="Expected a path as text.",
-        )
-    wished = re.sub(r"^file:(//(?=/))?", "", os.fspath(folder))
-    if not wished or "\0" in wished:
-        raise ConfigError(
-            problem=f"The run directory {folder!r} is no path.", advice="Name a folder."
-        )
-    if _SCHEME.match(wished) or wished.startswith("//"):
-        raise ConfigError(
-            problem=f"The run directory {folder!r} is not a path of the file system.",
-            advice="TensorFlow writes checkpoints and events to paths only: use a path that all"
-            " hosts share (NFS, a mounted bucket), and copy from there.",
-        )
-    try:
-        found = Path(wished).expanduser().absolute()
-    except RuntimeError as error:
-        raise ConfigError(
-            problem=f"The run directory {wished!r} has no meaning here: {error}.",
-            advice="Name a folder by its full path.",
-        ) from error
-    return found if run_dir is not None else found / run_id

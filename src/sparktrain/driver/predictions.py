@@ -11,9 +11,9 @@ from sparktrain.agent.asking import AskTask
 from sparktrain.agent.failure import find_failure
 from sparktrain.data.tables import Table, table
 from sparktrain.driver import failures
+from sparktrain.driver.arguments import check_limit
 from sparktrain.driver.arrow_jobs import map_in_arrow
 from sparktrain.driver.group import Group
-from sparktrain.driver.plan import check_limit
 from sparktrain.driver.tables import name_tables, plan_frame
 from sparktrain.driver.tagged import TaggedJob
 from sparktrain.errors import ConfigError

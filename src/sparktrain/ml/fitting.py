@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sparktrain.driver import spark_facts
-from sparktrain.driver.plan import make_run_id, resolve_run_dir
+from sparktrain.driver.run_folder import make_run_id, resolve_run_dir
 from sparktrain.errors import SparktrainError, TrainingError
 from sparktrain.fit_spec import DONE_FOLDER, Candidate, FitSpec, Fitted
 from sparktrain.ml.gate import GATE
@@ -149,8 +149,8 @@ def _find_folder(
     runs_dir = resolve(given, lambda key: spark_facts.get_conf(spark, key), os.environ).runs_dir
     run_id = make_run_id()
     if wishes.run_dir is None:
-        return resolve_run_dir(None, runs_dir, run_id) if is_grid else None
-    folder = resolve_run_dir(wishes.run_dir, runs_dir, run_id)
+        return resolve_run_dir(None, runs_dir, run_id, "fit") if is_grid else None
+    folder = resolve_run_dir(wishes.run_dir, runs_dir, run_id, "fit")
     if is_grid or not stack.enter_context(GATE.owning(str(folder))):
         return folder / run_id
     return folder

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.ml.base import Model
 from pyspark.ml.util import MLReadable, MLReader, MLWritable, MLWriter
 
-from sparktrain.driver.plan import find_own_path
+from sparktrain.driver.function import find_own_path
 from sparktrain.errors import ConfigError
 from sparktrain.events import make_command
 from sparktrain.ml.contract import Contract
