@@ -149,7 +149,9 @@ def converse(
                     writer.write_batch(first)
                     for piece in pieces:
                         writer.write_batch(piece)
-                    writer.done_writing()
+                    # Not that writing is done: Arrow's reader says so when the trainer ends the
+                    # call, and gRPC ends the process if both do at once.
+                    writer.write_metadata(b"end")
                 except BaseException as error:
                     errors.append(error)
                     reader.cancel()

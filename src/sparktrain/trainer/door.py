@@ -97,11 +97,19 @@ class _Server(fl.FlightServerBase):  # type: ignore[misc]
         columns = [Column.from_dict(column) for column in values["columns"]]
         try:
             limit = values.get("idle_timeout_s")
-            self._desk.serve(columns, (chunk.data for chunk in reader), writer, limit)
+            self._desk.serve(columns, _read_rows(reader), writer, limit)
         except fl.FlightError:
             raise
         except Exception as error:
             raise fl.FlightServerError(f"{type(error).__name__}: {error}") from error
+
+
+def _read_rows(reader: fl.MetadataRecordBatchReader) -> Iterator[pa.RecordBatch]:
+    """Up to the message without rows: see agent/asking.py for why the call goes on behind it."""
+    for chunk in reader:
+        if chunk.data is None:
+            return
+        yield chunk.data
 
 
 class OpenDoor(BothDoors):

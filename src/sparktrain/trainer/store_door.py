@@ -14,6 +14,7 @@ is the number of the part.
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -89,12 +90,13 @@ class _Server(fl.FlightServerBase):  # type: ignore[misc]
         worker = int(values["worker"])
         writer.begin(SCHEMA)
         with _telling():
-            for chunk in reader:
+            for chunk in itertools.islice(reader, int(values["num_parts"])):
                 number = _number(chunk)
                 sent = from_batch(chunk.data, self._store.dtype(space, number))
                 taken = self._store.sync(space, number, rule, rate, sent, worker)
                 writer.write_with_metadata(to_batch(taken), pa.py_buffer(str(number).encode()))
-            self._store.count_sync(space)
+            if values["is_first"]:  # of the streams of one synchronisation
+                self._store.count_sync(space)
 
 
 def _number(chunk: Any) -> int:

@@ -18,6 +18,11 @@ from sparktrain.wire.layout import PART_BYTES, Part, Variable, fingerprint, gath
 
 #: A part is its bytes; of which type they are, both ends know.
 SCHEMA = pa.schema([pa.field("values", pa.uint8(), nullable=False)])
+#: Synchronising, a worker talks to each server over so many connections at once: while one waits
+#: for its next message, another computes.
+STREAMS = 2
+#: How a call fails that the other end, or the way there, has ended.
+_BROKEN = (fl.FlightError, OSError, pa.ArrowException)
 #: How long a server may take for all parts of a call.
 CALL_TIMEOUT_S = 300.0
 
@@ -85,9 +90,15 @@ class ParameterClient:
         self._doors = stores.doors
         parts = split(variables, len(stores.doors), part_bytes)
         self._parts = {part.number: part for part in parts}
-        self._connections = [connect(door, stores.token, CALL_TIMEOUT_S) for door in stores.doors]
-        # Two for each server, so that answers are read while values are still written.
-        self._pool = ThreadPoolExecutor(2 * len(stores.doors), "sparktrain-parameters")
+        #: For each server its connections; the first one also for what is not synchronising.
+        self._connections = [
+            [connect(door, stores.token, CALL_TIMEOUT_S) for _ in range(STREAMS)]
+            for door in stores.doors
+        ]
+        # Two for each stream, so that answers are read while values are still written.
+        self._pool = ThreadPoolExecutor(
+            2 * STREAMS * max(len(stores.doors), 1), "sparktrain-parameters"
+        )
 
     def __enter__(self) -> ParameterClient:
         return self
@@ -97,8 +108,9 @@ class ParameterClient:
 
     def close(self) -> None:
         self._pool.shutdown(cancel_futures=True)
-        for client, _ in self._connections:
-            client.close()
+        for connections in self._connections:
+            for client, _ in connections:
+                client.close()
 
     @property
     def parts(self) -> tuple[Part, ...]:
@@ -125,7 +137,7 @@ class ParameterClient:
     def _ask(self, what: str, **values: Any) -> list[dict[str, Any]]:
         body = pack({"space": self._space, "worker": self._worker, **values})
         found = []
-        for client, options in self._connections:
+        for (client, options), *_ in self._connections:
             (answer,) = client.do_action(fl.Action(what, body), options)
             found.append(unpack(answer.body))
         return found
@@ -136,7 +148,7 @@ class ParameterClient:
             future.result()
 
     def _put(self, server: int, arrays: Sequence[Any]) -> None:
-        client, options = self._connections[server]
+        client, options = self._connections[server][0]
         parts = self._on(server)
         told = {str(part.number): self._describe(part) for part in parts}
         command = pack({"space": self._space, "parts": told})
@@ -158,7 +170,7 @@ class ParameterClient:
             future.result()
 
     def _pull(self, server: int, arrays: Sequence[Any]) -> None:
-        client, options = self._connections[server]
+        client, options = self._connections[server][0]
         for chunk in client.do_get(fl.Ticket(pack({"space": self._space})), options):
             part = self._parts[int(bytes(chunk.app_metadata))]
             scatter(part, from_batch(chunk.data, part.dtype), arrays)
@@ -179,7 +191,8 @@ class ParameterClient:
         """
         futures = []
         for server in range(len(self._doors)):
-            futures.append(self._pool.submit(self._sync, server, rule, rate, get, take))
+            for stream in range(STREAMS):
+                futures.append(self._pool.submit(self._sync, server, stream, rule, rate, get, take))
         for future in futures:  # all of them, before the first error is raised
             future.exception()
         for future in futures:
@@ -188,32 +201,42 @@ class ParameterClient:
     def _sync(
         self,
         server: int,
+        stream: int,
         rule: str,
         rate: float,
         get: Callable[[Part], Any],
         take: Callable[[Part, Any], None],
     ) -> None:
-        client, options = self._connections[server]
-        parts = self._on(server)
+        parts = self._on(server)[stream::STREAMS]
+        if stream and not parts:
+            return
+        client, options = self._connections[server][stream]
         command = {
             "space": self._space,
             "rule": rule,
             "rate": rate,
             "worker": self._worker,
+            # So that nobody says it is done: Arrow's reader does at its end, and gRPC ends the
+            # process if both do at once.
+            "num_parts": len(parts),
+            "is_first": stream == 0,
         }
         descriptor = fl.FlightDescriptor.for_command(pack(command))
         writer, reader = client.do_exchange(descriptor, options)
         is_over = threading.Event()
 
         def write() -> None:
-            writer.begin(SCHEMA)
             try:
+                writer.begin(SCHEMA)
                 for part in parts:
                     if is_over.is_set():
                         return
                     writer.write_with_metadata(to_batch(get(part)), _tag(part))
-            finally:  # else the server waits for more
-                writer.done_writing()
+            except _BROKEN:
+                raise  # who reads hears the server's own word
+            except BaseException:
+                reader.cancel()  # else who reads waits for answers to what was not sent
+                raise
 
         writing: Future[None] = self._pool.submit(write)
         num_taken = 0
@@ -222,16 +245,18 @@ class ParameterClient:
                 part = self._parts[int(bytes(chunk.app_metadata))]
                 take(part, from_batch(chunk.data, part.dtype))
                 num_taken += 1
-        except BaseException:
+        except BaseException as error:
             reader.cancel()  # else who writes may wait for somebody who reads
-            raise
-        finally:
             is_over.set()
             failed = writing.exception()
-            with contextlib.suppress(fl.FlightError, OSError, pa.ArrowException):
+            if failed is not None and not isinstance(failed, _BROKEN):
+                raise failed from error  # which is why the call was cancelled
+            raise
+        finally:
+            writing.exception()
+            with contextlib.suppress(*_BROKEN):
                 writer.close()
-        if failed is not None:
-            raise failed
+        writing.result()
         if num_taken != len(parts):
             raise fl.FlightInternalError(f"{num_taken} of {len(parts)} parts were answered")
 
