@@ -61,8 +61,9 @@ class Plain(fl.FlightServerBase):  # type: ignore[misc]
 
     def do_exchange(self, _context: Any, _descriptor: Any, reader: Any, writer: Any) -> None:
         writer.begin(SCHEMA)
-        for number, _ in enumerate(reader):
-            writer.write_batch(self._batches[number])
+        for batch in self._batches:  # as many as come: nobody says that writing is done
+            reader.read_chunk()
+            writer.write_batch(batch)
 
 
 def serve(folder: Path, num_parts: int) -> None:
@@ -133,7 +134,6 @@ def exchange(client: Any, batches: list[Any]) -> None:
         writer.begin(SCHEMA)
         for batch in batches:
             writer.write_batch(batch)
-        writer.done_writing()
 
     thread = Thread(target=write)
     thread.start()

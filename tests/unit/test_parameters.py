@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -140,6 +141,84 @@ def test_a_rule_of_the_programs_own(servers: Stores) -> None:
         worker.sync("own", 0.0)
         np.testing.assert_array_equal(worker.arrays[0], 30.0)
         np.testing.assert_array_equal(worker.arrays[1], 11.0)
+
+
+def test_a_rule_of_the_programs_own_is_asked_alone(tmp_path: Path) -> None:
+    """In the order of the variables, by one worker at a time: it may keep notes."""
+    asked: list[tuple[int, str]] = []
+    busy: list[str] = []
+
+    def note(server: Any, worker: Any, rank: int, name: str) -> Any:
+        busy.append(name)
+        time.sleep(0.02)
+        assert busy == [name]
+        busy.remove(name)
+        asked.append((rank, name))
+        return server
+
+    door, secret = make_door(NodeSpec("ps", 0), "127.0.0.1", tmp_path, "secret")
+    with OpenStore(secret, Store(lambda: note)) as opened:
+        stores = Stores((Door(**{**door.to_dict(), "port": opened.port}),), "secret")
+        one, two = (Worker(stores, rank, part_bytes=None) for rank in range(2))
+        with one.client, two.client:
+            one.join(start())
+            two.join()
+            threads = [threading.Thread(target=w.sync, args=("own", 0.0)) for w in (one, two)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+    for rank in range(2):
+        assert [name for who, name in asked if who == rank] == [v.name for v in FOUND]
+
+
+@pytest.mark.parametrize("where", ["get", "take"])
+def test_an_error_of_one_stream_is_the_error(servers: Stores, where: str) -> None:
+    """Of whatever part it is; no thread is left, and the next meeting works."""
+    worker = Worker(servers, 0)
+    with worker.client:
+        worker.join(start())
+        last = worker.client.parts[-1].number
+        answered: list[int] = []
+
+        def get(part: Part) -> Any:
+            if where == "get" and part.number == last:
+                raise ZeroDivisionError("of the worker's own")
+            return gather(part, worker.arrays)
+
+        def take(part: Part, values: Any) -> None:
+            if where == "take" and part.number == last:
+                raise ZeroDivisionError("of the worker's own")
+            answered.append(part.number)
+
+        with pytest.raises(ZeroDivisionError, match="of the worker's own"):
+            worker.client.sync(AVERAGE, 0.5, get, take)
+        assert last not in answered
+        reached = worker.client.settle()
+        assert reached >= set(answered)
+        assert (last in reached) == (where == "take")
+        worker.sync(AVERAGE, 1.0)
+        np.testing.assert_allclose(worker.arrays[0], 10.5)
+        # One of the servers did not hear of all its parts in the meeting that failed.
+        expected = [2, 2] if where == "take" else [1, 2]
+        assert sorted(state["num_syncs"] for state in worker.client.states()) == expected
+    assert not [one for one in threading.enumerate() if "sparktrain-parameters" in one.name]
+
+
+def test_a_meeting_that_is_settled_changes_nothing_more() -> None:
+    store = Store()
+    store.open("model-0", "x", 0)
+    store.put("model-0", {n: ("w", (2,), np.zeros(2)) for n in range(2)})
+    one = np.ones(2)
+    store.sync("model-0", 1, DELTA, 1.0, one, 0, "first")
+    assert store.settle("model-0", 0, "first") == [1]
+    with pytest.raises(StoreError, match="'first' of worker 0 is over"):
+        store.sync("model-0", 0, DELTA, 1.0, one, 0, "first")
+    assert store.settle("model-0", 0, "first") == [1]
+    assert store.settle("model-0", 0, "second") == []  # nothing of it came before
+    store.sync("model-0", 0, DELTA, 1.0, one, 0, "third")
+    np.testing.assert_array_equal(store.pull("model-0", 0), one)
+    np.testing.assert_array_equal(store.pull("model-0", 1), one)
 
 
 def test_other_models_and_strangers_are_refused(servers: Stores) -> None:

@@ -199,6 +199,52 @@ def test_nothing_learnt_is_left_out_at_the_end(
     np.testing.assert_allclose(kernel.numpy(), 8.0, rtol=1e-6)
 
 
+def test_delta_counts_once_what_was_brought_before_an_outage(
+    stores: Stores, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The servers have added it, and the answers are lost: of all parts, or of some."""
+    model = make_model()
+    meeting = Synchroniser(make_context(stores), "model-0", model, "delta", 0.5)
+    meeting.join()
+    kernels = [model.layers[0].kernel, model.layers[3].kernel]
+    before = [kernel.numpy() for kernel in kernels]
+    sync, reached = meeting._client.sync, meeting._client.settle
+    servers = {part.server for part in meeting._client.parts}
+    assert servers == {0, 1}
+
+    def lose(rule: str, rate: float, get: Any, take: Any) -> None:
+        def take_some(part: Any, values: Any) -> None:
+            if part.server == 1:
+                take(part, values)
+
+        sync(rule, rate, get, take_some)
+        raise fl.FlightUnavailableError("away for a moment")
+
+    def away() -> Any:
+        raise fl.FlightUnavailableError("still away")
+
+    def learn() -> None:
+        for kernel in kernels:
+            kernel.assign(kernel + 1.0)
+
+    learn()
+    monkeypatch.setattr(meeting._client, "sync", lose)
+    meeting.sync()
+    learn()
+    monkeypatch.setattr(meeting._client, "settle", away)
+    meeting.sync()
+    assert meeting.num_syncs == 0
+    learn()
+    monkeypatch.setattr(meeting._client, "sync", sync)
+    monkeypatch.setattr(meeting._client, "settle", reached)
+    meeting.sync()
+    assert meeting.num_syncs == 1
+    meeting.pull()
+    meeting.close()
+    for kernel, first in zip(kernels, before, strict=True):
+        np.testing.assert_allclose(kernel.numpy(), first + 3.0, rtol=1e-6)
+
+
 @pytest.mark.parametrize("rule", ["average", "elastic"])
 def test_who_has_nothing_to_bring_takes_nothing_back(stores: Stores, rule: str) -> None:
     """Steps that are a multiple of the interval, then a long validation: others learn meanwhile."""

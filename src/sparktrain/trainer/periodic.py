@@ -70,6 +70,8 @@ class Synchroniser:
         self._base: list[Any] = []
         #: Memory for the next answers, so that not all of a model needs fresh pages each time.
         self._spare: list[Any] = []
+        #: Parts whose answers were lost, with what this worker had when it brought them.
+        self._unsure: list[tuple[Part, Any]] = []
         self._failing_since: float | None = None
         self.num_syncs = 0
 
@@ -102,6 +104,11 @@ class Synchroniser:
 
     def sync(self) -> None:
         """Meets the servers; an outage is passed over for a while, and training goes on."""
+        try:
+            self._settle()
+        except _OUTAGES as error:
+            self._check_outage(error)
+            return
         own = self._read()
         taken, self._spare = self._spare, []
         if not taken or not is_free(taken):
@@ -134,12 +141,24 @@ class Synchroniser:
                 scatter(part, gather(part, self._base), base)
             self._assign(taken)
             self._base = base
+            if self._rule == DELTA:
+                self._unsure = [(part, gather(part, own)) for part in missing]
             return
         self._failing_since = None
         self.num_syncs += 1
         old = self._base
         self._assign(taken)
         self._spare = old
+
+    def _settle(self) -> None:
+        """What reached the servers in an outage is not brought again: they would add it twice."""
+        if not self._unsure:
+            return
+        reached = self._client.settle()
+        for part, values in self._unsure:
+            if part.number in reached:
+                scatter(part, values, self._base)
+        self._unsure = []
 
     def _insist(self, call: Callable[[], T]) -> T:
         """Tries again for a while, where there is nothing to go on with meanwhile."""

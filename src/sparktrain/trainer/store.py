@@ -30,6 +30,16 @@ class _Part:
 
 
 @dataclass
+class _Meeting:
+    """One synchronisation of a worker: which parts it has changed."""
+
+    name: str
+    parts: set[int] = field(default_factory=set)
+    #: No others any more: the worker was told which.
+    is_over: bool = False
+
+
+@dataclass
 class _Space:
     """The parameters of one model."""
 
@@ -42,6 +52,8 @@ class _Space:
     left: set[int] = field(default_factory=set)
     #: How many fits of each worker are over.
     fits: dict[int, int] = field(default_factory=dict)
+    #: The last one of each worker.
+    meetings: dict[int, _Meeting] = field(default_factory=dict)
 
 
 class Store:
@@ -58,6 +70,8 @@ class Store:
         self._lock = threading.Lock()
         self._find_own = find_own
         self._own: Own | None = None
+        #: What a program computes itself is asked one at a time: it may keep notes.
+        self._own_lock = threading.Lock()
 
     def open(self, space: str, layout: str, worker: int) -> bool:
         """A worker begins; whether there are parameters to go on with."""
@@ -119,9 +133,20 @@ class Store:
         return self._find_part(space, number).values.dtype
 
     def sync(
-        self, space: str, number: int, rule: str, rate: float, sent: Any, worker: int = -1
+        self,
+        space: str,
+        number: int,
+        rule: str,
+        rate: float,
+        sent: Any,
+        worker: int = -1,
+        meeting: str = "",
     ) -> Any:
-        """One part of a synchronisation; returns what the worker goes on with."""
+        """One part of a synchronisation; returns what the worker goes on with.
+
+        Args:
+            meeting: The worker's name of the synchronisation.
+        """
         part = self._find_part(space, number)
         if sent.shape != part.values.shape:
             raise StoreError(
@@ -129,7 +154,8 @@ class Store:
             )
         if rule == "own":
             own = self._get_own()
-            with part.lock:
+            self._note(space, number, worker, meeting)
+            with self._own_lock:
                 old, new = part.values.reshape(part.shape).copy(), sent.reshape(part.shape)
                 found = np.asarray(own(old, new, worker, part.name), part.values.dtype)
                 if found.shape != part.shape:
@@ -141,14 +167,35 @@ class Store:
                 return part.values
         if rule not in (*RULES, REPLACE):
             raise StoreError(f"rule {rule!r} is not known; expected one of {', '.join(RULES)}")
+        self._note(space, number, worker, meeting)
         with part.lock:
             part.values, taken = combine(rule, rate, part.values, sent)
         return taken
 
-    def count_sync(self, space: str) -> None:
+    def settle(self, space: str, worker: int, meeting: str) -> list[int]:
+        """Which parts a worker's last meeting has changed; from now on it changes no others.
+
+        For workers to whom the answers were lost: what they brought counts once.
+        """
         found = self._find(space)
         with self._lock:
-            found.num_syncs += 1
+            last = found.meetings.get(worker)
+            if last is None or last.name != meeting:
+                last = found.meetings[worker] = _Meeting(meeting)
+            last.is_over = True
+            return sorted(last.parts)
+
+    def _note(self, space: str, number: int, worker: int, meeting: str) -> None:
+        """A part of a meeting is about to be changed."""
+        found = self._find(space)
+        with self._lock:
+            last = found.meetings.get(worker)
+            if last is None or last.name != meeting:
+                last = found.meetings[worker] = _Meeting(meeting)
+            if last.is_over:
+                raise StoreError(f"the meeting {meeting!r} of worker {worker} is over")
+            last.parts.add(number)
+            found.num_syncs += len(last.parts) == len(found.parts)
 
     def _get_own(self) -> Own:
         with self._lock:

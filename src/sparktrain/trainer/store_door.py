@@ -3,6 +3,7 @@
 action   open    a worker begins: are there parameters?
 action   leave   a worker's fit is over
 action   state   how things are
+action   settle  which parts a meeting has changed whose answers were lost
 put      first   the first values
 get      pull    all values that are here
 exchange sync    values of parts, each answered with what the worker goes on with
@@ -44,6 +45,10 @@ class _Server(fl.FlightServerBase):  # type: ignore[misc]
                 return iter([pack({})])
             if action.type == "state":
                 return iter([pack(self._store.describe(values["space"]))])
+            if action.type == "settle":
+                worker = int(values["worker"])
+                found = self._store.settle(values["space"], worker, values["meeting"])
+                return iter([pack({"parts": found})])
         raise fl.FlightServerError(f"unknown action {action.type!r}")
 
     def do_put(
@@ -87,16 +92,14 @@ class _Server(fl.FlightServerBase):  # type: ignore[misc]
     ) -> None:
         values = unpack(descriptor.command)
         space, rule, rate = values["space"], values["rule"], float(values["rate"])
-        worker = int(values["worker"])
+        worker, meeting = int(values["worker"]), values["meeting"]
         writer.begin(SCHEMA)
         with _telling():
             for chunk in itertools.islice(reader, int(values["num_parts"])):
                 number = _number(chunk)
                 sent = from_batch(chunk.data, self._store.dtype(space, number))
-                taken = self._store.sync(space, number, rule, rate, sent, worker)
+                taken = self._store.sync(space, number, rule, rate, sent, worker, meeting)
                 writer.write_with_metadata(to_batch(taken), pa.py_buffer(str(number).encode()))
-            if values["is_first"]:  # of the streams of one synchronisation
-                self._store.count_sync(space)
 
 
 def _number(chunk: Any) -> int:

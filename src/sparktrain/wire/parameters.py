@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import uuid
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -90,14 +91,19 @@ class ParameterClient:
         self._doors = stores.doors
         parts = split(variables, len(stores.doors), part_bytes)
         self._parts = {part.number: part for part in parts}
+        # Whole variables are for a rule of the program's own, which is asked in their order.
+        self._streams = STREAMS if part_bytes is not None else 1
+        #: Names of meetings are this client's own; the last one is number so many.
+        self._name = uuid.uuid4().hex
+        self._num_meetings = 0
         #: For each server its connections; the first one also for what is not synchronising.
         self._connections = [
-            [connect(door, stores.token, CALL_TIMEOUT_S) for _ in range(STREAMS)]
+            [connect(door, stores.token, CALL_TIMEOUT_S) for _ in range(self._streams)]
             for door in stores.doors
         ]
         # Two for each stream, so that answers are read while values are still written.
         self._pool = ThreadPoolExecutor(
-            2 * STREAMS * max(len(stores.doors), 1), "sparktrain-parameters"
+            2 * self._streams * max(len(stores.doors), 1), "sparktrain-parameters"
         )
 
     def __enter__(self) -> ParameterClient:
@@ -133,6 +139,18 @@ class ParameterClient:
     def states(self) -> list[dict[str, Any]]:
         """How things are on each server."""
         return self._ask("state")
+
+    def settle(self) -> set[int]:
+        """The parts that the last synchronisation has changed on the servers; it changes no others.
+
+        For one that failed: more of them may have been changed than were answered.
+        """
+        found = self._ask("settle", meeting=self._meeting)
+        return {number for one in found for number in one["parts"]}
+
+    @property
+    def _meeting(self) -> str:
+        return f"{self._name}-{self._num_meetings}"
 
     def _ask(self, what: str, **values: Any) -> list[dict[str, Any]]:
         body = pack({"space": self._space, "worker": self._worker, **values})
@@ -189,9 +207,10 @@ class ParameterClient:
             take: Called with each part and what the worker goes on with. If an error is raised,
                 it was called for those parts that the servers have answered.
         """
+        self._num_meetings += 1
         futures = []
         for server in range(len(self._doors)):
-            for stream in range(STREAMS):
+            for stream in range(self._streams):
                 futures.append(self._pool.submit(self._sync, server, stream, rule, rate, get, take))
         for future in futures:  # all of them, before the first error is raised
             future.exception()
@@ -207,7 +226,7 @@ class ParameterClient:
         get: Callable[[Part], Any],
         take: Callable[[Part, Any], None],
     ) -> None:
-        parts = self._on(server)[stream::STREAMS]
+        parts = self._on(server)[stream :: self._streams]
         if stream and not parts:
             return
         client, options = self._connections[server][stream]
@@ -219,7 +238,7 @@ class ParameterClient:
             # So that nobody says it is done: Arrow's reader does at its end, and gRPC ends the
             # process if both do at once.
             "num_parts": len(parts),
-            "is_first": stream == 0,
+            "meeting": self._meeting,
         }
         descriptor = fl.FlightDescriptor.for_command(pack(command))
         writer, reader = client.do_exchange(descriptor, options)
