@@ -21,7 +21,7 @@ from sparktrain.wire.layout import PART_BYTES, Part, Variable, fingerprint, gath
 SCHEMA = pa.schema([pa.field("values", pa.uint8(), nullable=False)])
 #: Synchronising, a worker talks to each server over so many connections at once: while one waits
 #: for its next message, another computes.
-STREAMS = 2
+STREAMS = 3
 #: How a call fails that the other end, or the way there, has ended.
 _BROKEN = (fl.FlightError, OSError, pa.ArrowException)
 #: How long a server may take for all parts of a call.
