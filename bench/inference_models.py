@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 #: Name -> rows, values of a row: some seconds of work, beside which starting a job is little.
-SIZES = {"mlp": (1_600_000, 100), "cnn": (96_000, 784), "lstm": (64_000, 784)}
+SIZES = {"mlp": (3_200_000, 100), "cnn": (192_000, 784), "lstm": (128_000, 784)}
 #: Each row is scored so many times: Spark has them in memory once.
-TIMES = 4
+TIMES = 8
 BATCH = 512
 
 
