@@ -139,9 +139,27 @@ def test_room_beside_nodes_that_share() -> None:
     assert count_room([host], DeviceWish(per_worker=1)) == 0
 
 
+@pytest.mark.parametrize(
+    ("wish", "evaluator_gpus", "expected"),
+    [
+        (DeviceWish(per_worker=1), 0, 7),
+        (TWO, 0, 1),  # of the host without parts
+        (TWO, 1, 1),
+        (DeviceWish(per_worker=1), 2, 5),
+        (DeviceWish(per_worker=1), 4, -1),
+    ],
+)
+def test_room_where_gpus_have_parts(wish: DeviceWish, evaluator_gpus: int, expected: int) -> None:
+    hosts = [make_host("a", 4, 4, is_part=True), make_host("b", 3, 3)]
+    assert count_room(hosts, wish, evaluator_gpus) == expected
+    pattern = r"a has 4 of 4 free, with parts of GPUs \(MIG\).* b has.* 4 are needed, 3 are there"
+    with pytest.raises(DeviceError, match=pattern):
+        check_hosts(hosts, TWO, 2, 0)
+
+
 def test_devices_of_all_executors_of_a_host_are_there() -> None:
     found = [make_host("a", 2, 1), make_host("a", 3, 3), make_host("b", 1, 1)]
-    merged = merge_hosts([*found, HostGpus("a", (KnownGpu("other"),))])
+    merged = merge_hosts([*found, HostGpus("a", (KnownGpu("other", is_part=True),))])
     assert [(one.host, one.total) for one in merged] == [("a", 4), ("b", 1)]
     assert [read_card(make_card(one)) for one in merged] == merged
 

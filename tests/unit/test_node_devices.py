@@ -152,13 +152,21 @@ def test_without_nvidia_smi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         NodeDevices(DeviceWish(memory_fraction=0.1), NODES[0], Given(("0",), 1), {}).__enter__()
 
 
-def test_parts_of_gpus(gpus: list[str], tmp_path: Path) -> None:
+@pytest.mark.parametrize("num_parts", [1, 2, 7])
+def test_parts_of_gpus(gpus: list[str], tmp_path: Path, num_parts: int) -> None:
     script = tmp_path / "nvidia-smi"
-    part = f"MIG-{uuid.uuid4()}"
-    listing = f"GPU 0: H100 (UUID: {gpus[0]})\\n  MIG 1g.5gb Device 0: (UUID: {part})"
+    parts = [f"MIG-{uuid.uuid4()}" for _ in range(num_parts)]
+    rows = [f"GPU 0: H100 (UUID: {gpus[0]})"]
+    rows += [f"  MIG 1g.5gb Device {n}: (UUID: {one})" for n, one in enumerate(parts)]
+    listing = "\\n".join(rows)
     script.write_text(script.read_text().replace("esac", f"--list*) printf '{listing}\\n';;\nesac"))
-    with NodeDevices(DeviceWish(per_worker=1), NODES[0], HERE, {}) as found:
-        assert see(found) == [part]
+    for wish in (DeviceWish(per_worker=1), DeviceWish()):  # by itself, one and not all of them
+        with NodeDevices(wish, NODES[0], HERE, {}) as found:
+            assert see(found) == parts[:1] and found.count == 1
+    with ExitStack() as stack:
+        here = Given(None, num_parts)
+        for node, part in zip(NODES, parts, strict=False):
+            assert see(stack.enter_context(NodeDevices(DeviceWish(), node, here, {}))) == [part]
     with pytest.raises(DeviceError, match="one part only"):
         NodeDevices(DeviceWish(per_worker=2), NODES[0], HERE, {}).__enter__()
 

@@ -168,6 +168,8 @@ class NodeDevices:
         num_here, aside = self._given.num_here, self._given.aside
         count = count_share(self._wish, self._node, num_here, len(usable), aside) or 1
         if count > 1 and any(gpu.parent for gpu in usable):
+            if self._wish.count_for(self._node) is None:
+                return 1  # an even share would be more than CUDA takes
             raise DeviceError(
                 problem="The GPUs of this host are split (MIG), and CUDA gives a process one"
                 " part only.",

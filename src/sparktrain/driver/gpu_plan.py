@@ -181,9 +181,14 @@ def check_hosts(
     per_worker = int(has_all) if wish.per_worker is None else wish.per_worker
     room = count_room(hosts, wish, evaluator_gpus)
     if room < (num_workers if per_worker else 0):
-        listed = ", ".join(f"{one.host} has {one.free} of {one.total} free" for one in hosts)
+        parts = ", with parts of GPUs (MIG), of which CUDA gives a process one"
+        listed = ", ".join(
+            f"{one.host} has {one.free} of {one.total} free{parts if one.is_split else ''}"
+            for one in hosts
+        )
         beside = f" and an evaluator with {evaluator_gpus}" if evaluator_gpus else ""
-        needed, found = num_workers * per_worker + evaluator_gpus, sum(one.free for one in hosts)
+        needed = num_workers * per_worker + evaluator_gpus
+        found = sum(one.free for one in hosts if not (one.is_split and per_worker > 1))
         share = ""
         if wish.is_shared:
             found = max(room, 0) + evaluator_gpus  # shares, not devices
@@ -210,16 +215,19 @@ def count_room(hosts: Sequence[HostGpus], wish: DeviceWish, evaluator_gpus: int 
         # A share is of one device: what is left of two is none.
         shares = [(gpu, count_shares(wish, gpu.total_mb)) for one in hosts for gpu in one.gpus]
         return sum(int(gpu.share * count) for gpu, count in shares) - evaluator_gpus
-    free = [one.free for one in hosts]
-    if evaluator_gpus:
-        # Where it leaves most for the others.
-        places = [place for place, count in enumerate(free) if count >= evaluator_gpus]
-        if not places:
-            return -1
-        per_worker = wish.per_worker or 1
-        lost = [
-            free[place] // per_worker - (free[place] - evaluator_gpus) // per_worker
-            for place in places
-        ]
-        return sum(count // per_worker for count in free) - min(lost)
-    return sum(count // (wish.per_worker or 1) for count in free)
+    per_worker = wish.per_worker or 1
+
+    def fit(one: HostGpus, beside: int = 0) -> int:
+        return 0 if per_worker > 1 and one.is_split else (one.free - beside) // per_worker
+
+    if not evaluator_gpus:
+        return sum(map(fit, hosts))
+    # An evaluator is where it leaves most for the others.
+    places = [
+        one
+        for one in hosts
+        if one.free >= evaluator_gpus and not (evaluator_gpus > 1 and one.is_split)
+    ]
+    if not places:
+        return -1
+    return sum(map(fit, hosts)) - min(fit(one) - fit(one, evaluator_gpus) for one in places)

@@ -22,12 +22,14 @@ class KnownGpu:
     Attributes:
         share: How much of it no node has claimed; 1 for all of it.
         is_busy: Whether somebody computes on it.
+        is_part: Whether it is a part of a GPU (MIG).
     """
 
     uuid: str
     total_mb: int = 0
     share: Fraction = Fraction(1)
     is_busy: bool = False
+    is_part: bool = False
 
     @property
     def is_free(self) -> bool:
@@ -50,6 +52,11 @@ class HostGpus:
     @property
     def free(self) -> int:
         return sum(gpu.is_free for gpu in self.gpus)
+
+    @property
+    def is_split(self) -> bool:
+        """Whether a process gets one device only: CUDA gives it one part of a GPU."""
+        return any(gpu.is_part for gpu in self.gpus)
 
 
 def ask_hosts(spark: SparkSession, num_tasks: int) -> list[HostGpus]:
@@ -92,7 +99,9 @@ def describe_host() -> HostGpus:
         # While one looks, it holds names of devices, which another one would take for claims.
         with Claims().looking():
             gpus = [
-                KnownGpu(gpu.uuid, gpu.total_mb, count_free(gpu.uuid), gpu.is_busy)
+                KnownGpu(
+                    gpu.uuid, gpu.total_mb, count_free(gpu.uuid), gpu.is_busy, bool(gpu.parent)
+                )
                 for _, gpu in usable
             ]
     except DeviceError as error:
@@ -102,13 +111,15 @@ def describe_host() -> HostGpus:
 
 def make_card(found: HostGpus) -> dict[str, Any]:
     """As plain values, which travel in a column."""
-    gpus = [[gpu.uuid, gpu.total_mb, str(gpu.share), gpu.is_busy] for gpu in found.gpus]
+    gpus = [
+        [gpu.uuid, gpu.total_mb, str(gpu.share), gpu.is_busy, gpu.is_part] for gpu in found.gpus
+    ]
     return {"host": found.host, "gpus": gpus, "problem": found.problem}
 
 
 def read_card(card: Mapping[str, Any]) -> HostGpus:
     gpus = (
-        KnownGpu(uuid, total_mb, Fraction(share), is_busy)
-        for uuid, total_mb, share, is_busy in card["gpus"]
+        KnownGpu(uuid, total_mb, Fraction(share), is_busy, is_part)
+        for uuid, total_mb, share, is_busy, is_part in card["gpus"]
     )
     return HostGpus(card["host"], tuple(gpus), card["problem"])
