@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -46,6 +47,14 @@ def see(devices: Devices) -> list[str]:
     return devices.variables["CUDA_VISIBLE_DEVICES"].split(",")
 
 
+def set_busy(folder: Path, *ids: str) -> None:
+    """Has nvidia-smi say that processes compute on these."""
+    script = folder / "nvidia-smi"
+    listed = "; ".join(f"echo {one}" for one in ids) or ":"
+    text = re.sub(r"(--query-comp\*\)).*;;", rf"\1 {listed};;", script.read_text())
+    script.write_text(text)
+
+
 def test_nodes_do_not_share(gpus: list[str]) -> None:
     wish = DeviceWish(per_worker=1)
     with ExitStack() as stack:
@@ -76,6 +85,20 @@ def test_nodes_that_share(gpus: list[str]) -> None:
             NodeDevices(DeviceWish(per_worker=1), NODES[0], HERE, {}).__enter__()
     with NodeDevices(DeviceWish(memory_mb=300), NODES[0], HERE, {}) as one:
         assert one.limit_mb == 300 and sum(count_free(gpu) for gpu in gpus) == 4 - Fraction(1, 3)
+
+
+@pytest.mark.parametrize("busy", [0, 2])
+def test_those_that_share_leave_what_a_stranger_computes_on(
+    gpus: list[str], tmp_path: Path, busy: int
+) -> None:
+    set_busy(tmp_path, gpus[busy])
+    others = [gpu for gpu in gpus if gpu != gpus[busy]]
+    with ExitStack() as stack:
+        for wanted in (*others, *others, gpus[busy], gpus[busy]):
+            node = NodeDevices(DeviceWish(memory_fraction=0.5), NODES[0], HERE, {})
+            assert see(stack.enter_context(node)) == [wanted]
+            if wanted in others:  # what ours compute on has still room
+                set_busy(tmp_path, gpus[busy], wanted)
 
 
 def test_processes_do_not_race(gpus: list[str]) -> None:
@@ -261,9 +284,7 @@ def test_an_even_share_of_the_free_ones(gpus: list[str]) -> None:
 
 
 def test_all_devices_compute_for_others(gpus: list[str], tmp_path: Path) -> None:
-    script = tmp_path / "nvidia-smi"
-    busy = f"echo {gpus[1]}"
-    script.write_text(script.read_text().replace(busy, "; ".join(f"echo {one}" for one in gpus)))
+    set_busy(tmp_path, *gpus)
     with pytest.raises(DeviceError, match="1 are needed, 0 are there"):
         NodeDevices(DeviceWish(), NODES[0], HERE, {}).__enter__()
 

@@ -180,12 +180,14 @@ class NodeDevices:
         return count
 
     def _sort(self, gpus: Sequence[nvidia.Gpu]) -> list[nvidia.Gpu]:
-        """Those to try, the best first: not what others compute on, and of shared ones those
-        with most room.
+        """Those to try, the best first: not what others compute on, which is the last choice of
+        nodes that share; and of shared ones those with most room.
         """
         if self._wish.is_shared:
-            fit = [gpu for gpu in gpus if self._count_shares(gpu)]
-            return sorted(fit, key=lambda gpu: -count_free(gpu.uuid))
+            rooms = [(gpu, count_free(gpu.uuid)) for gpu in gpus if self._count_shares(gpu)]
+            # Who computes on one that no node has is a stranger, whose part is not known.
+            rooms.sort(key=lambda one: (one[0].is_busy and one[1] == 1, -one[1]))
+            return [gpu for gpu, _ in rooms]
         return [gpu for gpu in gpus if not gpu.is_busy or count_free(gpu.uuid) < 1]
 
     def _without(self) -> Devices:
