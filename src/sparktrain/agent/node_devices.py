@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from sparktrain.agent import nvidia
-from sparktrain.agent.claims import Claims, count_free
+from sparktrain.agent.claims import Claims, count_free, is_claimed_by
 from sparktrain.agent.devices import (
     HIDDEN,
     VISIBLE,
@@ -69,16 +69,23 @@ class NodeDevices:
 
     Args:
         wished: Environment variables of the user: a list of devices among them is the choice.
+        run_id: Of the run or cluster, whose nodes share a host's devices evenly.
     """
 
     def __init__(
-        self, wish: DeviceWish, node: NodeSpec, given: Given, wished: Mapping[str, str]
+        self,
+        wish: DeviceWish,
+        node: NodeSpec,
+        given: Given,
+        wished: Mapping[str, str],
+        run_id: str,
     ) -> None:
         self._wish = wish
         self._node = node
         self._given = given
         self._wished = wished
-        self._claims = Claims()
+        self._run_id = run_id
+        self._claims = Claims(run_id)
 
     def __enter__(self) -> Devices:
         """
@@ -163,7 +170,7 @@ class NodeDevices:
         return self._make([names[uuid] for uuid in chosen], known)
 
     def _count(self, usable: Sequence[nvidia.Gpu]) -> int:
-        """How many to take of these, which are free or given to nodes of ours."""
+        """How many to take of these, which are free or given to nodes of this run."""
         # Where others compute on all of them, one is missing.
         num_here, aside = self._given.num_here, self._given.aside
         count = count_share(self._wish, self._node, num_here, len(usable), aside) or 1
@@ -180,15 +187,20 @@ class NodeDevices:
         return count
 
     def _sort(self, gpus: Sequence[nvidia.Gpu]) -> list[nvidia.Gpu]:
-        """Those to try, the best first: not what others compute on, which is the last choice of
-        nodes that share; and of shared ones those with most room.
+        """Those to try or to count, the best first: not what others have or compute on, which is
+        the last choice of nodes that share; and of shared ones those with most room.
         """
         if self._wish.is_shared:
             rooms = [(gpu, count_free(gpu.uuid)) for gpu in gpus if self._count_shares(gpu)]
             # Who computes on one that no node has is a stranger, whose part is not known.
             rooms.sort(key=lambda one: (one[0].is_busy and one[1] == 1, -one[1]))
             return [gpu for gpu, _ in rooms]
-        return [gpu for gpu in gpus if not gpu.is_busy or count_free(gpu.uuid) < 1]
+        return [
+            gpu
+            for gpu in gpus
+            if is_claimed_by(gpu.uuid, self._run_id)
+            or (not gpu.is_busy and count_free(gpu.uuid) == 1)
+        ]
 
     def _without(self) -> Devices:
         count = self._wish.count_for(self._node) or 0

@@ -209,7 +209,8 @@ class Agent:
         if (resource := self._context.resources().get(wish.resource)) is not None:
             shares = split_devices([self._node], resource.addresses, wish)
             addresses = shares.get(self._node.name, ())
-        given = NodeDevices(wish, self._node, Given(addresses, num_here, aside), spec.env)
+        here = Given(addresses, num_here, aside)
+        given = NodeDevices(wish, self._node, here, spec.env, spec.run_id)
         try:
             devices = given.__enter__()
         except DeviceError as error:
