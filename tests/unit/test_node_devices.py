@@ -3,57 +3,23 @@
 from __future__ import annotations
 
 import os
-import re
 import subprocess
 import sys
 import threading
 import uuid
-from collections.abc import Sequence
 from contextlib import ExitStack
 from fractions import Fraction
 from pathlib import Path
 
 import pytest
 
-from sparktrain.agent import claims, node_devices, nvidia
+from gpu_host import HERE, NODES, RUN, see
+from sparktrain.agent import node_devices, nvidia
 from sparktrain.agent.claims import Claims, count_free
 from sparktrain.agent.devices import HIDDEN, count_shares
 from sparktrain.agent.node_devices import Devices, Given, NodeDevices, choose_variables
 from sparktrain.errors import DeviceError
 from sparktrain.spec import DeviceWish, NodeSpec
-
-NODES = [NodeSpec("worker", index) for index in range(20)]
-HERE = Given(None, 1)
-RUN, OTHER = "20260101-000000-1a2b", "20260101-000000-3c4d"
-
-
-@pytest.fixture
-def gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Four GPUs of 1000 MB, of which the second computes for somebody."""
-    # Claims are seen by the whole host: other tests must not have the same devices.
-    ids = [f"GPU-{uuid.uuid4()}" for _ in range(4)]
-    rows = "".join(f"echo '{n}, {one}, 1000, 1, NVIDIA H100'\n" for n, one in enumerate(ids))
-    script = tmp_path / "nvidia-smi"
-    script.write_text(
-        f"#!/bin/sh\ncase $1 in --query-gpu=*)\n{rows};;\n--query-comp*) echo {ids[1]};;\nesac\n"
-    )
-    script.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    monkeypatch.setattr(node_devices, "GONE_WAIT_S", 0.0)
-    return ids
-
-
-def see(devices: Devices) -> list[str]:
-    return devices.variables["CUDA_VISIBLE_DEVICES"].split(",")
-
-
-def set_busy(folder: Path, *ids: str) -> None:
-    """Has nvidia-smi say that processes compute on these."""
-    script = folder / "nvidia-smi"
-    listed = "; ".join(f"echo {one}" for one in ids) or ":"
-    text = re.sub(r"(--query-comp\*\)).*;;", rf"\1 {listed};;", script.read_text())
-    script.write_text(text)
 
 
 def test_nodes_do_not_share(gpus: list[str]) -> None:
@@ -86,20 +52,6 @@ def test_nodes_that_share(gpus: list[str]) -> None:
             NodeDevices(DeviceWish(per_worker=1), NODES[0], HERE, {}, RUN).__enter__()
     with NodeDevices(DeviceWish(memory_mb=300), NODES[0], HERE, {}, RUN) as one:
         assert one.limit_mb == 300 and sum(count_free(gpu) for gpu in gpus) == 4 - Fraction(1, 3)
-
-
-@pytest.mark.parametrize("busy", [0, 2])
-def test_those_that_share_leave_what_a_stranger_computes_on(
-    gpus: list[str], tmp_path: Path, busy: int
-) -> None:
-    set_busy(tmp_path, gpus[busy])
-    others = [gpu for gpu in gpus if gpu != gpus[busy]]
-    with ExitStack() as stack:
-        for wanted in (*others, *others, gpus[busy], gpus[busy]):
-            node = NodeDevices(DeviceWish(memory_fraction=0.5), NODES[0], HERE, {}, RUN)
-            assert see(stack.enter_context(node)) == [wanted]
-            if wanted in others:  # what ours compute on has still room
-                set_busy(tmp_path, gpus[busy], wanted)
 
 
 def test_processes_do_not_race(gpus: list[str]) -> None:
@@ -278,44 +230,6 @@ def test_an_nvidia_smi_that_fails(
         assert see(found) == gpus
 
 
-def test_an_even_share_of_the_free_ones(gpus: list[str]) -> None:
-    with NodeDevices(DeviceWish(), NODES[0], HERE, {}, RUN) as found:
-        assert see(found) == [gpus[0], *gpus[2:]]
-    with NodeDevices(DeviceWish(), NODES[0], Given(None, 3), {}, RUN) as found:
-        assert see(found) == [gpus[0]]
-    with pytest.raises(DeviceError, match=r"fewer free GPUs.* 4 are needed, 3 are there"):
-        NodeDevices(DeviceWish(), NODES[0], Given(None, 4), {}, RUN).__enter__()
-    with NodeDevices(DeviceWish(), NODES[0], Given(None, 1, aside=1), {}, RUN) as found:
-        assert see(found) == [gpus[0], gpus[2]]
-
-
-def test_what_another_run_has_is_not_shared_out(gpus: list[str], tmp_path: Path) -> None:
-    set_busy(tmp_path)
-    two = Given(None, 2)
-    with NodeDevices(DeviceWish(per_worker=1), NODES[0], HERE, {}, OTHER):
-        with NodeDevices(DeviceWish(), NODES[0], HERE, {}, RUN) as found:
-            assert see(found) == gpus[1:]
-        with (
-            NodeDevices(DeviceWish(), NODES[0], two, {}, RUN) as found,
-            NodeDevices(DeviceWish(), NODES[1], two, {}, RUN) as second,
-        ):
-            assert [see(found), see(second)] == [[gpus[1]], [gpus[2]]]
-    with (
-        NodeDevices(DeviceWish(), NODES[0], two, {}, RUN) as found,
-        NodeDevices(DeviceWish(), NODES[1], two, {}, RUN) as second,  # a half of all, not of two
-    ):
-        assert [see(found), see(second)] == [gpus[:2], gpus[2:]]
-        set_busy(tmp_path, *gpus)
-        with pytest.raises(DeviceError, match="1 are needed, 0 are there"):
-            NodeDevices(DeviceWish(), NODES[0], HERE, {}, OTHER).__enter__()
-
-
-def test_all_devices_compute_for_others(gpus: list[str], tmp_path: Path) -> None:
-    set_busy(tmp_path, *gpus)
-    with pytest.raises(DeviceError, match="1 are needed, 0 are there"):
-        NodeDevices(DeviceWish(), NODES[0], HERE, {}, RUN).__enter__()
-
-
 def test_more_memory_than_there_is(gpus: list[str]) -> None:
     wish = DeviceWish(memory_mb=1001)
     for given in (HERE, Given(("0",))):
@@ -329,22 +243,6 @@ def test_a_fraction_of_chosen_devices(gpus: list[str]) -> None:
         assert (dict(found.variables), found.count, found.limit_mb) == ({}, 2, 100)
     with NodeDevices(wish, NODES[0], HERE, {"CUDA_VISIBLE_DEVICES": "-1"}, RUN) as found:
         assert found.count == 0
-
-
-def test_nobody_waits_for_nvidia_smi(gpus: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is asked before the node looks, one at a time, for free devices."""
-    asked: list[bool] = []
-    find = nvidia.find_gpus
-
-    def find_and_note(named: Sequence[str] | None = None) -> tuple[nvidia.Gpu, ...]:
-        claims.Claims().looking().close()  # nobody holds it
-        asked.append(True)
-        return find(named)
-
-    monkeypatch.setattr(claims, "LOOK_WAIT_S", 5.0)
-    monkeypatch.setattr(nvidia, "find_gpus", find_and_note)
-    with NodeDevices(DeviceWish(), NODES[0], HERE, {}, RUN):
-        assert asked == [True]
 
 
 def test_a_ps_sees_no_device_whatever_is_wished() -> None:

@@ -35,11 +35,13 @@ class Given:
         addresses: The node's share of what Spark gave to the task; None if Spark gives out none.
         num_here: How many nodes of the host train.
         aside: How many of the host's own devices are for nodes that do not.
+        is_restart: Whether an earlier attempt of the run was on these hosts.
     """
 
     addresses: tuple[str, ...] | None = None
     num_here: int = 1
     aside: int = 0
+    is_restart: bool = False
 
 
 @dataclass(frozen=True)
@@ -142,32 +144,66 @@ class NodeDevices:
         )
 
     def _take_free(self, visible: Sequence[str] | None) -> Devices:
-        """Spark gives out none: takes free ones of the host, while nobody else looks."""
+        """Spark gives out none: takes free ones of the host, while nobody else looks.
+
+        A trainer whose executor was lost has no claim any more, and computes until it is gone.
+        """
         if visible is not None and not visible:
             return self._without()
-        # Before the others wait for us: nvidia-smi can take seconds.
-        usable = nvidia.choose_visible(nvidia.find_gpus(visible), visible)
-        if not usable:
-            return self._without()
-        self._check_memory([gpu for _, gpu in usable])
+        deadline = time.monotonic() + GONE_WAIT_S
+        while True:
+            # Before the others wait for us: nvidia-smi can take seconds.
+            usable = nvidia.choose_visible(nvidia.find_gpus(visible), visible)
+            if not usable:
+                return self._without()
+            gpus = [gpu for _, gpu in usable]
+            self._check_memory(gpus)
+            is_last = time.monotonic() >= deadline or not self._has_enough(gpus)
+            try:
+                chosen = self._claim_free(gpus, is_last)
+                break
+            except DeviceError:
+                if is_last:
+                    raise
+            time.sleep(TICK_S)
+        names = {gpu.uuid: token for token, gpu in usable}
+        known = [gpu for gpu in gpus if gpu.uuid in chosen]
+        return self._make([names[uuid] for uuid in chosen], known)
+
+    def _has_enough(self, gpus: Sequence[nvidia.Gpu]) -> bool:
+        """Whether the host would have as many as are needed if nobody else was on any."""
+        try:
+            return len(gpus) >= self._count(gpus)
+        except DeviceError:
+            return False
+
+    def _claim_free(self, gpus: Sequence[nvidia.Gpu], is_last: bool) -> tuple[str, ...]:
         with self._claims.looking():
-            wanted = self._sort([gpu for _, gpu in usable])
+            wanted = self._sort(gpus)
             count = self._count(wanted)
-            chosen = self._claims.claim(
-                [(gpu.uuid, self._count_shares(gpu)) for gpu in wanted], count
-            )
+            chosen: tuple[str, ...] = ()
+            if is_last or not self._is_unsettled(gpus):
+                shares = [(gpu.uuid, self._count_shares(gpu)) for gpu in wanted]
+                chosen = self._claims.claim(shares, count)
         if len(chosen) < count:
             raise DeviceError(
                 problem=f"{self._node.name} does not find enough free GPUs: of the host's"
-                f" {len(usable)}, the others compute or are given to other nodes.",
+                f" {len(gpus)}, the others compute or are given to other nodes.",
                 needed=count,
                 found=len(chosen),
                 advice="Lower gpus_per_worker, share them with gpu_memory_fraction, or end what"
                 " computes on them.",
             )
-        names = {gpu.uuid: token for token, gpu in usable}
-        known = [gpu for gpu in wanted if gpu.uuid in chosen]
-        return self._make([names[uuid] for uuid in chosen], known)
+        return chosen
+
+    def _is_unsettled(self, gpus: Sequence[nvidia.Gpu]) -> bool:
+        """Whether trainers of a lost executor may still be on devices that shall be shared out:
+        what is free now is not all there is.
+        """
+        is_open = self._wish.is_shared or self._wish.count_for(self._node) is None
+        if not (self._given.is_restart and is_open):
+            return False
+        return any(gpu.is_busy and count_free(gpu.uuid) == 1 for gpu in gpus)
 
     def _count(self, usable: Sequence[nvidia.Gpu]) -> int:
         """How many to take of these, which are free or given to nodes of this run."""

@@ -209,7 +209,7 @@ class Agent:
         if (resource := self._context.resources().get(wish.resource)) is not None:
             shares = split_devices([self._node], resource.addresses, wish)
             addresses = shares.get(self._node.name, ())
-        here = Given(addresses, num_here, aside)
+        here = Given(addresses, num_here, aside, is_restart=spec.attempt > 0)
         given = NodeDevices(wish, self._node, here, spec.env, spec.run_id)
         try:
             devices = given.__enter__()
