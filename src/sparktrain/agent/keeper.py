@@ -189,7 +189,7 @@ class Keeper:
             trainer.send(job, self._run.function + data)
             on_started()
             is_first = self._node.rank == 0
-            board = make_chief_board(self._run.board, is_first, self._spec.host, self._tell_board)
+            board = make_chief_board(self._run, is_first, self._spec.host, self._tell_board)
             stack.enter_context(board)
             threading.Thread(target=self._watch_driver, daemon=True).start()
             if self._ended is not None:  # before there was a trainer to end

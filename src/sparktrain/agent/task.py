@@ -159,7 +159,7 @@ class Agent:
             self._make_holding() as self._holding,
             self._trainer,
             self._make_feeder() as feeder,
-            make_chief_board(spec.board, self._node.rank == 0, self._host, self._tell_board),
+            make_chief_board(spec, self._node.rank == 0, self._host, self._tell_board),
         ):
             self._feeder = feeder
             trainer = self._start(devices)
