@@ -120,6 +120,7 @@ def test_roles_and_wishes(gpus: list[str]) -> None:
 
 def test_without_nvidia_smi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(nvidia, "DRIVER_FOLDER", tmp_path)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     with NodeDevices(DeviceWish(), NODES[0], HERE, {}, RUN) as found:
         assert found == Devices({})
@@ -190,6 +191,7 @@ def test_devices_that_nobody_else_knows(tmp_path: Path, monkeypatch: pytest.Monk
     """Without an nvidia-smi, by the name that Spark or the environment gives them."""
     monkeypatch.setattr(node_devices, "GONE_WAIT_S", 0.0)
     monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(nvidia, "DRIVER_FOLDER", tmp_path)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     one, other = (str(10**6 + uuid.uuid4().int % 10**9) for _ in range(2))
     with NodeDevices(DeviceWish(), NODES[0], Given((one,)), {}, RUN) as found:
