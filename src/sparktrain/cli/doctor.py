@@ -246,7 +246,7 @@ def find_gpus(wish: DeviceWish, context: BarrierTaskContext, run_id: str) -> dic
     """What a worker in this slot would get; None where there are no GPUs, or another slot is
     the worker's.
     """
-    index, known = context.partitionId(), describe_host()
+    index, known = context.partitionId(), describe_host(os.environ)
     addresses = [info.address for info in context.getTaskInfos()]
     node = NodeSpec(WORKER, index)
     given = None

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from sparktrain.agent.devices import MOST_SHARES, count_shares, make_memory_error
+from sparktrain.agent.devices import MOST_SHARES, VISIBLE, count_shares, make_memory_error
 from sparktrain.driver import spark_facts
-from sparktrain.driver.gpu_survey import HostGpus, ask_hosts
+from sparktrain.driver.gpu_survey import HostGpus, ask_hosts, describe_machine
 from sparktrain.errors import ConfigError, DeviceError
 from sparktrain.settings import Settings
 from sparktrain.spec import DeviceWish
@@ -135,11 +135,13 @@ def check_gpus(
     num_workers: int,
     wait_s: float,
     has_evaluator: bool = False,
+    env: Mapping[str, str] | None = None,
 ) -> None:
     """Refuses to start where executors do not have as many GPUs as the nodes shall have.
 
     Args:
         num_tasks: Tasks that must run at the same time.
+        env: Of the nodes: a list of devices in it is their choice, whoever else has them.
     """
     if plan.amount:
         slots, _ = spark_facts.wait_for_slots(spark, num_tasks, wait_s, plan.profile)
@@ -152,11 +154,17 @@ def check_gpus(
                 advice=f"{_LESS} the session more executors.",
             )
         return
+    if VISIBLE in (env or {}):
+        return
     wish = plan.wish
     evaluator_gpus = wish.per_evaluator if has_evaluator else 0
     if wish.per_worker or evaluator_gpus or (wish.is_shared and wish.per_worker is None):
         slots = spark_facts.count_slots(spark)
         check_hosts(ask_hosts(spark, slots or num_tasks), wish, num_workers, evaluator_gpus)
+    elif wish.per_worker is None and (machine := describe_machine(spark)) is not None:
+        # Elsewhere nodes find out themselves: nobody has said that they shall have GPUs, and a
+        # job before every run would be too much for those that never had any.
+        check_hosts([machine], wish, num_workers, 0)
 
 
 def check_hosts(

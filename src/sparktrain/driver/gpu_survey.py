@@ -1,13 +1,19 @@
-"""Asks executors which GPUs their hosts have: one short job."""
+"""Asks executors which GPUs their hosts have: one short job. None where all is one machine."""
 
 from __future__ import annotations
 
 import json
+import os
+import socket
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
+from sparktrain.agent import nvidia
+from sparktrain.agent.claims import Claims, count_free
+from sparktrain.agent.devices import VISIBLE, read_visible
+from sparktrain.driver import spark_facts
 from sparktrain.errors import DeviceError
 
 if TYPE_CHECKING:
@@ -65,6 +71,21 @@ def ask_hosts(spark: SparkSession, num_tasks: int) -> list[HostGpus]:
     return merge_hosts(read_card(json.loads(row.card)) for row in stage.collect())
 
 
+def describe_machine(spark: SparkSession) -> HostGpus | None:
+    """This machine, as executors see it: no job is needed. None if they may be elsewhere."""
+    is_local = (spark_facts.get_conf(spark, "spark.master") or "").startswith("local")
+    if spark_facts.is_connect(spark) or not is_local:
+        return None
+    if spark_facts.get_conf(spark, "spark.executorEnv.PATH") is not None:
+        return None  # with an nvidia-smi of their own
+    # What this process has may have changed since Spark was started.
+    visible = spark_facts.get_conf(spark, f"spark.executorEnv.{VISIBLE}")
+    if visible is None:
+        java: Any = spark.sparkContext._jvm
+        visible = java.System.getenv(VISIBLE)
+    return describe_host({} if visible is None else {VISIBLE: str(visible)})
+
+
 def merge_hosts(found: Iterable[HostGpus]) -> list[HostGpus]:
     """Executors of one host may see different devices of it: all of them are there."""
     merged: dict[str, HostGpus] = {}
@@ -80,20 +101,13 @@ def _describe(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
     for _ in batches:
         pass
-    card = make_card(describe_host())
+    card = make_card(describe_host(os.environ))
     yield pa.RecordBatch.from_pydict({"card": [json.dumps(card)]})
 
 
-def describe_host() -> HostGpus:
-    """Of the process that asks: its host, and the devices that it may use."""
-    import os
-    import socket
-
-    from sparktrain.agent import nvidia
-    from sparktrain.agent.claims import Claims, count_free
-    from sparktrain.agent.devices import read_visible
-
-    host, visible = socket.gethostname(), read_visible(os.environ)
+def describe_host(environ: Mapping[str, str]) -> HostGpus:
+    """The host of the process that asks, and the devices that it may use."""
+    host, visible = socket.gethostname(), read_visible(environ)
     try:
         usable = nvidia.choose_visible(nvidia.find_gpus(visible), visible)
         # While one looks, it holds names of devices, which another one would take for claims.
