@@ -21,11 +21,13 @@ import pytest
 
 from sparktrain.agent.tensorboard import TensorBoard, find_port, make_chief_board, replace_host
 from sparktrain.cli.board import end_board
-from sparktrain.driver.boards import check_address, is_at
+from sparktrain.driver.boards import Board, check_address, is_at
 from sparktrain.driver.plan import Plan
+from sparktrain.driver.state import apply, start_run
 from sparktrain.errors import ConfigError, LaunchError
 from sparktrain.events import BOARD_FILE, CHIEF_HOST, BoardSpec, make_command, parse_kinds
 from sparktrain.trainer.events import EventCopies, describe_epoch
+from sparktrain.wire.messages import Joined
 
 
 def make_spec(folder: Path, **changes: Any) -> BoardSpec:
@@ -81,6 +83,18 @@ def test_beside_the_chief_it_has_the_keys_of_the_run_and_tells_nobody(
     for other, is_first in ((spec, False), (dataclasses.replace(spec, board=None), True)):
         with make_chief_board(other, is_first, "127.0.0.1", lambda *said: None) as none:
             assert none is None
+
+
+def test_its_host_is_told_once_that_is_known(
+    tmp_path: Path, make_plan: Callable[..., Plan]
+) -> None:
+    plan = make_plan(board=make_spec(tmp_path, at=CHIEF_HOST))
+    board = Board(plan, "127.0.0.1")
+    early = dataclasses.replace(start_run("r1", plan.nodes), board=("url", ""))
+    assert board.find_news(early) == ""
+    chief = plan.nodes[0].name
+    met = apply(early, chief, 0, Joined(host="h", pid=1))
+    assert [board.find_news(met), board.find_news(met)] == ["TensorBoard on h: url", ""]
 
 
 def test_on_all_addresses_its_url_has_the_machine_s_own(tmp_path: Path) -> None:
