@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -28,6 +29,19 @@ from sparktrain.driver.spark_facts import count_slots
 def look(ctx: Any) -> None:
     seen = os.environ.get("CUDA_VISIBLE_DEVICES")
     Path(ctx.run_dir, f"{ctx.role}-{ctx.index}.gpu").write_text(str(seen))
+
+
+def stay(ctx: Any) -> None:
+    for _ in ctx.rows():
+        pass
+
+
+def die_once(ctx: Any) -> None:
+    """Its first trainer is killed, and computes on all devices until it was seen three times."""
+    if not (gone := Path(ctx.args)).exists():
+        gone.write_text("1\n2\n3\n")
+        os.kill(os.getpid(), signal.SIGKILL)
+    look(ctx)
 
 
 def count_mirrors(ctx: Any) -> int:
@@ -54,13 +68,13 @@ def make_conf(script: Path, per_executor: int, per_task: float) -> dict[str, str
     }
 
 
-def see(spark: Any, folder: Path, call: Any = st.run, **options: Any) -> Any:
+def see(spark: Any, folder: Path, call: Any = st.run, function: Any = look, **options: Any) -> Any:
     """What each node saw, or the error."""
     run_dir = folder / uuid.uuid4().hex
     given = {"spark": spark, "run_dir": run_dir, "progress": False, "distribution": "none"}
     try:
         with contextlib.ExitStack() as stack:
-            result = call(look, **given, **options)
+            result = call(function, **given, **options)
             if call is st.cluster:
                 stack.enter_context(result)
     except st.SparktrainError as error:
@@ -82,6 +96,27 @@ def see_runner(folder: Path) -> dict[str, str]:
     return {path.stem: path.read_text() for path in found.glob("*.gpu")}
 
 
+def look_child() -> list[Any]:
+    """What a process sees that a function in local mode starts."""
+    import tensorflow as tf
+
+    code = "import os; print(os.environ['CUDA_VISIBLE_DEVICES'])"
+    seen = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return [seen.stdout.strip(), tf.distribute.has_strategy()]
+
+
+def see_local() -> list[Any]:
+    """In the driver's own process, on GPUs that Spark gave to the driver."""
+    made = (MirroredStrategyRunner(num_slots=slots, local_mode=True) for slots in (2, 4))
+    found: list[Any] = []
+    for runner in made:
+        try:
+            found += runner.run(look_child)
+        except ValueError as error:
+            found.append(str(error))
+    return [*found, os.environ.get("CUDA_VISIBLE_DEVICES")]
+
+
 def ask_doctor(spark: Any) -> list[str]:
     return [one.text for one in check_spark(spark) if one.subject == "gpus" and one.ok]
 
@@ -93,6 +128,8 @@ def run_embedded(folder: Path) -> dict[str, Any]:
         **make_conf(script, 4, 0.5),
         "spark.worker.resource.gpu.amount": "4",
         "spark.worker.resource.gpu.discoveryScript": str(script),
+        "spark.driver.resource.gpu.amount": "3",
+        "spark.driver.resource.gpu.discoveryScript": str(write_discovery(folder, "own.sh", "890")),
     }
     spark = st.session(num_executors=1, executor_cores=2, conf=conf)
     two: dict[str, Any] = {"num_workers": 2}
@@ -116,6 +153,7 @@ def run_embedded(folder: Path) -> dict[str, Any]:
             count_mirrors, num_workers=1, num_ps=1, gpus_per_worker=2, spark=spark, progress=False
         ).value,
         "runner": see_runner(folder),
+        "local": see_local(),
         "doctor": ask_doctor(spark),
     }
     spark.stop()
@@ -185,6 +223,29 @@ def run_standalone(folder: Path) -> dict[str, Any]:
     return answer
 
 
+def see_beside(spark: Any, folder: Path) -> Any:
+    """What a run has of a host where a cluster has a device."""
+    options: dict[str, Any] = {"distribution": "none", "progress": False, "spark": spark}
+    with st.cluster(stay, num_workers=1, gpus_per_worker=1, run_dir=folder / "c", **options):
+        return see(spark, folder, num_workers=1)
+
+
+def run_machine(folder: Path) -> dict[str, Any]:
+    """Spark knows of no GPUs; this machine's nvidia-smi knows two."""
+    rows = "; ".join(f"echo '{n}, GPU-{uuid.uuid4()}, 1000, 1, A100'" for n in range(2))
+    write_script(folder / "nvidia-smi", f"case $1 in --query-gpu=*) {rows};; esac")
+    os.environ["PATH"] = f"{folder}{os.pathsep}{os.environ['PATH']}"
+    spark = st.session(num_executors=3)
+    answer = {
+        "too many": see(spark, folder, num_workers=3),
+        "chosen": see(spark, folder, num_workers=3, env={"CUDA_VISIBLE_DEVICES": "0"}),
+        "cluster": see(spark, folder, st.cluster, num_workers=3),
+        "two": see(spark, folder, num_workers=2),
+    }
+    spark.stop()
+    return answer
+
+
 def run_nvidia(folder: Path) -> dict[str, Any]:
     """Spark knows of no GPUs; nvidia-smi knows three, of which one is busy."""
     ids = [f"GPU-{uuid.uuid4()}" for _ in range(3)]
@@ -195,7 +256,10 @@ def run_nvidia(folder: Path) -> dict[str, Any]:
     # Whoever finds the folder, and that is one only, has an nvidia-smi that fails.
     broken = folder / "broken"
     fail = f"rmdir {broken} 2>/dev/null && exit 15"
-    text = f"case $1 in --query-gpu=*)\n{fail}\n{rows};;\n--query-comp*) echo {ids[0]};;\nesac"
+    gone = folder / "gone"
+    dying = f"[ -s {gone} ] && sed -i 1d {gone} && printf '{ids[1]}\\n{ids[2]}\\n'"
+    text = f"case $1 in --query-gpu=*)\n{fail}\n{rows};;\n--query-comp*) echo {ids[0]}\n{dying}\n"
+    text += "exit 0;;\nesac"
     write_script(folder / "bin" / "nvidia-smi", text)
     path = f"{folder / 'bin'}{os.pathsep}{os.environ['PATH']}"
     spark = st.session(conf={"spark.executorEnv.PATH": path})
@@ -204,6 +268,10 @@ def run_nvidia(folder: Path) -> dict[str, Any]:
         "auto": see(spark, folder, num_workers=2),
         "one": see(spark, folder, num_workers=2, gpus_per_worker=1),
         "cluster": see(spark, folder, st.cluster, num_workers=2, num_ps=1),
+        "beside a cluster": see_beside(spark, folder),
+        "again": see(
+            spark, folder, function=die_once, args=str(gone), num_workers=1, max_restarts=1
+        ),
         "too many": see(spark, folder, num_workers=2, gpus_per_worker=2),
         "too large": see(spark, folder, num_workers=4, gpu_memory_fraction=0.7),
         "beside": see(spark, folder, num_workers=2, evaluator=True, gpus_per_evaluator=1),
@@ -222,7 +290,12 @@ def run_nvidia(folder: Path) -> dict[str, Any]:
 
 def main(kind: str, folder: Path) -> None:
     os.environ.pop("CUDA_VISIBLE_DEVICES", None)
-    kinds = {"embedded": run_embedded, "standalone": run_standalone, "nvidia": run_nvidia}
+    kinds = {
+        "embedded": run_embedded,
+        "standalone": run_standalone,
+        "machine": run_machine,
+        "nvidia": run_nvidia,
+    }
     (folder / "answer.json").write_text(json.dumps(kinds[kind](folder)))
 
 

@@ -53,6 +53,7 @@ def test_gpus_of_spark(tmp_path: Path) -> None:
     assert (answer["mirrors"], answer["mirrors beside a server"]) == (3, 2)
     runner = answer["runner"]
     assert set(runner) == {"worker-0", "worker-1"} and len(set(runner.values())) == 2
+    assert answer["local"] == ["8,9", True, "num_slots is 4, and the driver has 3 GPUs.", None]
     assert len(answer["doctor"]) == 2
     assert "Spark gives its task 4; a worker here gets 4" in answer["doctor"][0]
 
@@ -70,12 +71,26 @@ def test_gpus_of_a_standalone_cluster(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_gpus_of_one_machine_are_counted_before_any_job(tmp_path: Path) -> None:
+    answer = run("machine", tmp_path)
+    for name in ("too many", "cluster"):
+        kind, text, was_begun = answer[name]
+        assert (kind, was_begun) == ("DeviceError", False), name
+        assert "has 2 of 2 free. 3 are needed, 2 are there" in text
+    assert set(answer["chosen"].values()) == {"0"} and len(answer["chosen"]) == 3
+    assert len(set(answer["two"].values())) == 2
+
+
+@pytest.mark.slow
 def test_gpus_that_spark_does_not_know(tmp_path: Path) -> None:
     answer = run("nvidia", tmp_path)
     free = sorted(answer["ids"][1:])
     for name in ("auto", "one", "cluster"):
         assert split(answer[name], "chief-0", "worker-0") == free, name
     assert answer["cluster"]["ps-0"] == "-1"
+    (left,) = split(answer["beside a cluster"], "chief-0")
+    assert left in free  # an even share of the free ones: the cluster has the other
+    assert split(answer["again"], "chief-0") == free
     kind, text, was_begun = answer["too many"]
     assert (kind, was_begun) == ("DeviceError", False)
     assert "has 2 of 3 free" in text and "4 are needed, 2 are there" in text

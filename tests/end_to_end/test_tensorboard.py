@@ -20,6 +20,9 @@ from board_cases import fail, train
 from sparktrain.cli.board import end_board
 from sparktrain.events import BOARD_FILE
 
+#: Of a store of events.
+SECRET = "hush-7f3a"
+
 
 def ask(url: str) -> Any:
     with urllib.request.urlopen(url, timeout=10) as answer:
@@ -50,6 +53,13 @@ def no_boards_left() -> Any:
     assert not find_boards()
 
 
+def find_keys() -> set[str | None]:
+    """What boards have as the key of a store; it must not be on a command line."""
+    found = [psutil.Process(pid) for pid in find_boards()]
+    assert not any(SECRET in part for process in found for part in process.cmdline())
+    return {process.environ().get("STORE_SECRET") for process in found}
+
+
 def wait_for(look: Callable[[], Any], timeout_s: float = 60) -> Any:
     deadline = time.monotonic() + timeout_s
     while time.monotonic() < deadline:
@@ -75,7 +85,7 @@ def look_while_running(run_dir: Path, wanted: set[str], found: dict[str, Any]) -
             return True
         url = json.loads((run_dir / BOARD_FILE).read_text())["url"]
         tags = ask(f"{url}data/plugin/scalars/tags")
-        found.update(url=url, tags=tags)
+        found.update(url=url, tags=tags, keys=find_keys())
         if not wanted <= set(tags):
             return False
         for name, tag in (("train", "epoch_loss"), ("feed/worker-0", "feed/rows")):
@@ -121,6 +131,7 @@ def test_the_board_of_a_run_has_its_scalars_while_it_runs(
             tensorboard_at=at,
             events_dir=f"file://{tmp_path}/store" if is_copied else "",
             events="graph,histograms,profile" if is_copied else "",
+            env={"STORE_SECRET": SECRET},
             progress="plain",
         )
     finally:
@@ -137,6 +148,10 @@ def test_the_board_of_a_run_has_its_scalars_while_it_runs(
     shown = capfd.readouterr().err
     assert found["url"].startswith("http://127.0.0.1:") and found["url"] in shown
     assert (" on 127.0.0.1: http" in shown) == (at == "chief")
+    # Beside the chief it has what the nodes have, and the driver has nothing of it.
+    assert found["keys"] == {SECRET if at == "chief" else None} and SECRET not in shown
+    files = [path for path in run_dir.rglob("*") if path.is_file()]
+    assert not [path for path in files if SECRET.encode() in path.read_bytes()]
     # It ended with the run.
     assert result.tensorboard_url is None and not (run_dir / BOARD_FILE).exists()
     with pytest.raises(urllib.error.URLError):
@@ -192,10 +207,12 @@ def test_a_board_can_stay_and_be_ended(spark: Any, tmp_path: Path, at: str) -> N
 @pytest.mark.parametrize("at", ["driver", "chief"])
 def test_the_board_of_a_cluster(spark: Any, tmp_path: Path, at: str) -> None:
     settings = {"tensorboard_at": at, "progress": False, "run_dir": tmp_path / "run"}
+    settings |= {"env": {"STORE_SECRET": SECRET}}
     with st.cluster(train, num_workers=1, spark=spark, tensorboard=True, **settings) as cluster:
         url = cluster.tensorboard_url
         assert url is not None
         assert ask(f"{url}data/environment")
+        assert find_keys() == {SECRET if at == "chief" else None}
         cluster.feed(make_data(spark))
         cluster.end_feed()
         assert wait_for(lambda: "train" in ask(f"{url}data/plugin/scalars/tags"))

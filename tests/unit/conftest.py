@@ -1,13 +1,16 @@
-"""Shared by the unit tests: plans of runs that are never launched."""
+"""Shared by the unit tests: plans of runs that are never launched, a host with GPUs."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from gpu_host import make_host
+from sparktrain.agent import node_devices
 from sparktrain.driver.plan import Plan
 from sparktrain.settings import Settings
 from sparktrain.spec import make_nodes
@@ -38,3 +41,13 @@ def make_plan() -> Callable[..., Plan]:
 @pytest.fixture
 def plan(make_plan: Callable[..., Plan]) -> Plan:
     return make_plan()
+
+
+@pytest.fixture
+def gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The GPUs of make_host(), which are this host's; nobody waits for others of them."""
+    ids = make_host(tmp_path)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setattr(node_devices, "GONE_WAIT_S", 0.0)
+    return ids

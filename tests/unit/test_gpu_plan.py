@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from sparktrain.driver.gpu_plan import (
     GpuFacts,
     GpuPlan,
+    check_gpus,
     check_hosts,
     count_room,
     find_amount,
@@ -139,9 +141,27 @@ def test_room_beside_nodes_that_share() -> None:
     assert count_room([host], DeviceWish(per_worker=1)) == 0
 
 
+@pytest.mark.parametrize(
+    ("wish", "evaluator_gpus", "expected"),
+    [
+        (DeviceWish(per_worker=1), 0, 7),
+        (TWO, 0, 1),  # of the host without parts
+        (TWO, 1, 1),
+        (DeviceWish(per_worker=1), 2, 5),
+        (DeviceWish(per_worker=1), 4, -1),
+    ],
+)
+def test_room_where_gpus_have_parts(wish: DeviceWish, evaluator_gpus: int, expected: int) -> None:
+    hosts = [make_host("a", 4, 4, is_part=True), make_host("b", 3, 3)]
+    assert count_room(hosts, wish, evaluator_gpus) == expected
+    pattern = r"a has 4 of 4 free, with parts of GPUs \(MIG\).* b has.* 4 are needed, 3 are there"
+    with pytest.raises(DeviceError, match=pattern):
+        check_hosts(hosts, TWO, 2, 0)
+
+
 def test_devices_of_all_executors_of_a_host_are_there() -> None:
     found = [make_host("a", 2, 1), make_host("a", 3, 3), make_host("b", 1, 1)]
-    merged = merge_hosts([*found, HostGpus("a", (KnownGpu("other"),))])
+    merged = merge_hosts([*found, HostGpus("a", (KnownGpu("other", is_part=True),))])
     assert [(one.host, one.total) for one in merged] == [("a", 4), ("b", 1)]
     assert [read_card(make_card(one)) for one in merged] == merged
 
@@ -174,3 +194,37 @@ def test_what_fits_on_hosts() -> None:
         check_hosts([HostGpus("a")], DeviceWish(), 0, 1)
     with pytest.raises(DeviceError, match="a: it hangs"):
         check_hosts([HostGpus("a", problem="it hangs.")], DeviceWish(memory_fraction=0.1), 2, 0)
+
+
+class Session:
+    """What a session of one machine says; it runs no jobs."""
+
+    def __init__(self, visible: str | None = None, conf: dict[str, str] | None = None) -> None:
+        self.conf = {"spark.master": "local-cluster[4,1,1024]", **(conf or {})}
+        system = SimpleNamespace(getenv={"CUDA_VISIBLE_DEVICES": visible}.get)
+        self.sparkContext = SimpleNamespace(_jvm=SimpleNamespace(System=system))
+
+    def check(self, num_workers: int, env: dict[str, str] | None = None) -> None:
+        spark: Any = self
+        check_gpus(spark, GpuPlan(AUTO), num_workers, num_workers, 0.0, env=env)
+
+
+def test_more_workers_than_free_gpus_of_the_only_machine(
+    gpus: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Session().check(3)
+    with pytest.raises(DeviceError, match=r"has 3 of 4 free\. 4 are needed, 3 are there"):
+        Session().check(4)
+    Session().check(4, {"CUDA_VISIBLE_DEVICES": "0"})  # the nodes have their choice
+    # What Spark was started with counts, not what this process has by now.
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    Session().check(3)
+    with pytest.raises(DeviceError, match=r"has 1 of 2 free\. 2 are needed, 1 are there"):
+        Session("0,1").check(2)
+    Session("").check(9)
+    own = {"spark.executorEnv.CUDA_VISIBLE_DEVICES": "0,1,2"}
+    with pytest.raises(DeviceError, match=r"has 2 of 3 free\. 3 are needed, 2 are there"):
+        Session("", own).check(3)
+    # Where executors may see others, they find out.
+    for other in ({"spark.master": "yarn"}, {"spark.executorEnv.PATH": "/opt/bin"}):
+        Session(None, other).check(9)

@@ -7,57 +7,33 @@ import subprocess
 import sys
 import threading
 import uuid
-from collections.abc import Sequence
 from contextlib import ExitStack
 from fractions import Fraction
 from pathlib import Path
 
 import pytest
 
-from sparktrain.agent import claims, node_devices, nvidia
+from gpu_host import HERE, NODES, RUN, see
+from sparktrain.agent import node_devices, nvidia
 from sparktrain.agent.claims import Claims, count_free
 from sparktrain.agent.devices import HIDDEN, count_shares
 from sparktrain.agent.node_devices import Devices, Given, NodeDevices, choose_variables
 from sparktrain.errors import DeviceError
 from sparktrain.spec import DeviceWish, NodeSpec
 
-NODES = [NodeSpec("worker", index) for index in range(20)]
-HERE = Given(None, 1)
-
-
-@pytest.fixture
-def gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Four GPUs of 1000 MB, of which the second computes for somebody."""
-    # Claims are seen by the whole host: other tests must not have the same devices.
-    ids = [f"GPU-{uuid.uuid4()}" for _ in range(4)]
-    rows = "".join(f"echo '{n}, {one}, 1000, 1, NVIDIA H100'\n" for n, one in enumerate(ids))
-    script = tmp_path / "nvidia-smi"
-    script.write_text(
-        f"#!/bin/sh\ncase $1 in --query-gpu=*)\n{rows};;\n--query-comp*) echo {ids[1]};;\nesac\n"
-    )
-    script.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    monkeypatch.setattr(node_devices, "GONE_WAIT_S", 0.0)
-    return ids
-
-
-def see(devices: Devices) -> list[str]:
-    return devices.variables["CUDA_VISIBLE_DEVICES"].split(",")
-
 
 def test_nodes_do_not_share(gpus: list[str]) -> None:
     wish = DeviceWish(per_worker=1)
     with ExitStack() as stack:
-        found = [stack.enter_context(NodeDevices(wish, node, HERE, {})) for node in NODES[:3]]
+        found = [stack.enter_context(NodeDevices(wish, node, HERE, {}, RUN)) for node in NODES[:3]]
         assert [see(one) for one in found] == [[gpus[0]], [gpus[2]], [gpus[3]]]
         with pytest.raises(DeviceError, match=r"the host's 4.* 1 are needed, 0 are there"):
-            NodeDevices(wish, NODES[3], HERE, {}).__enter__()
-    with NodeDevices(DeviceWish(per_worker=3), NODES[0], HERE, {}) as all_free:
+            NodeDevices(wish, NODES[3], HERE, {}, RUN).__enter__()
+    with NodeDevices(DeviceWish(per_worker=3), NODES[0], HERE, {}, RUN) as all_free:
         assert see(all_free) == [gpus[0], *gpus[2:]] and all_free.count == 3
     with (
         pytest.raises(DeviceError, match="4 are needed, 3 are there"),
-        NodeDevices(DeviceWish(per_worker=4), NODES[0], HERE, {}),
+        NodeDevices(DeviceWish(per_worker=4), NODES[0], HERE, {}, RUN),
     ):
         pass
     assert [count_free(one) for one in gpus] == [1] * 4
@@ -66,15 +42,15 @@ def test_nodes_do_not_share(gpus: list[str]) -> None:
 def test_nodes_that_share(gpus: list[str]) -> None:
     wish = DeviceWish(memory_fraction=0.2)
     with ExitStack() as stack:
-        found = [stack.enter_context(NodeDevices(wish, node, HERE, {})) for node in NODES]
+        found = [stack.enter_context(NodeDevices(wish, node, HERE, {}, RUN)) for node in NODES]
         assert {one.limit_mb for one in found} == {200}
         seen = [see(one)[0] for one in found]
         assert {one: seen.count(one) for one in gpus} == dict.fromkeys(gpus, 5)
         with pytest.raises(DeviceError, match="1 are needed, 0 are there"):
-            NodeDevices(wish, NODES[0], HERE, {}).__enter__()
+            NodeDevices(wish, NODES[0], HERE, {}, RUN).__enter__()
         with pytest.raises(DeviceError):  # alone, beside those that share
-            NodeDevices(DeviceWish(per_worker=1), NODES[0], HERE, {}).__enter__()
-    with NodeDevices(DeviceWish(memory_mb=300), NODES[0], HERE, {}) as one:
+            NodeDevices(DeviceWish(per_worker=1), NODES[0], HERE, {}, RUN).__enter__()
+    with NodeDevices(DeviceWish(memory_mb=300), NODES[0], HERE, {}, RUN) as one:
         assert one.limit_mb == 300 and sum(count_free(gpu) for gpu in gpus) == 4 - Fraction(1, 3)
 
 
@@ -82,7 +58,8 @@ def test_processes_do_not_race(gpus: list[str]) -> None:
     """Three at a time, for the three that are free: each gets another one."""
     code = (
         "import sys; from sparktrain.agent.node_devices import *; from sparktrain.spec import *\n"
-        "with NodeDevices(DeviceWish(per_worker=1), NodeSpec('chief', 0), Given(), {}) as found:\n"
+        "node, wish = NodeSpec('chief', 0), DeviceWish(per_worker=1)\n"
+        "with NodeDevices(wish, node, Given(), {}, 'run') as found:\n"
         "    print(found.variables['CUDA_VISIBLE_DEVICES'], flush=True); sys.stdin.read()"
     )
     started = [
@@ -104,25 +81,25 @@ def test_processes_do_not_race(gpus: list[str]) -> None:
 
 def test_a_choice_among_visible_ones(gpus: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,1,0")
-    with NodeDevices(DeviceWish(per_worker=2), NODES[0], HERE, {}) as found:
+    with NodeDevices(DeviceWish(per_worker=2), NODES[0], HERE, {}, RUN) as found:
         assert see(found) == ["3", "0"]
-    with NodeDevices(DeviceWish(), NODES[0], Given(("1",), 1), {}) as found:
+    with NodeDevices(DeviceWish(), NODES[0], Given(("1",), 1), {}, RUN) as found:
         assert see(found) == ["1"]
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    with NodeDevices(DeviceWish(), NODES[0], HERE, {}) as found:
+    with NodeDevices(DeviceWish(), NODES[0], HERE, {}, RUN) as found:
         assert found.variables == {}
     with pytest.raises(DeviceError, match="finds no GPU"):
-        NodeDevices(DeviceWish(per_worker=1), NODES[0], HERE, {}).__enter__()
+        NodeDevices(DeviceWish(per_worker=1), NODES[0], HERE, {}, RUN).__enter__()
 
 
 def test_what_spark_gave_is_claimed(gpus: list[str]) -> None:
     """A cluster's tasks have ended; its nodes still have their devices."""
-    with NodeDevices(DeviceWish(), NODES[0], Given(("2", "3"), 1), {}) as found:
+    with NodeDevices(DeviceWish(), NODES[0], Given(("2", "3"), 1), {}, RUN) as found:
         assert (see(found), found.count) == (["2", "3"], 2)
         assert count_free(gpus[2]) == 0
         with pytest.raises(DeviceError, match=r"another run have: GPU.* needed, 0 are there"):
-            NodeDevices(DeviceWish(), NODES[1], Given(("2",), 1), {}).__enter__()
-    with NodeDevices(DeviceWish(), NODES[0], Given((), 1), {}) as found:
+            NodeDevices(DeviceWish(), NODES[1], Given(("2",), 1), {}, RUN).__enter__()
+    with NodeDevices(DeviceWish(), NODES[0], Given((), 1), {}, RUN) as found:
         assert found.variables == HIDDEN
 
 
@@ -133,34 +110,47 @@ def test_roles_and_wishes(gpus: list[str]) -> None:
         (DeviceWish(), evaluator),
         (DeviceWish(per_worker=0), NODES[0]),
     ):
-        with NodeDevices(wish, node, HERE, {}) as found:
+        with NodeDevices(wish, node, HERE, {}, RUN) as found:
             assert found.variables == HIDDEN
-    with NodeDevices(DeviceWish(per_evaluator=1), evaluator, HERE, {}) as found:
+    with NodeDevices(DeviceWish(per_evaluator=1), evaluator, HERE, {}, RUN) as found:
         assert see(found) == [gpus[0]]
-    with NodeDevices(DeviceWish(), NODES[0], HERE, {"CUDA_VISIBLE_DEVICES": "1,2"}) as found:
+    with NodeDevices(DeviceWish(), NODES[0], HERE, {"CUDA_VISIBLE_DEVICES": "1,2"}, RUN) as found:
         assert (dict(found.variables), found.count) == ({}, 2)
 
 
 def test_without_nvidia_smi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(nvidia, "DRIVER_FOLDER", tmp_path)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    with NodeDevices(DeviceWish(), NODES[0], HERE, {}) as found:
+    with NodeDevices(DeviceWish(), NODES[0], HERE, {}, RUN) as found:
         assert found == Devices({})
-    with NodeDevices(DeviceWish(), NODES[0], Given(("0",), 1), {}) as found:
+    with NodeDevices(DeviceWish(), NODES[0], Given(("0",), 1), {}, RUN) as found:
         assert see(found) == ["0"]
     with pytest.raises(DeviceError, match=r"gpu_memory_fraction=0\.1 .* gpu_memory_mb"):
-        NodeDevices(DeviceWish(memory_fraction=0.1), NODES[0], Given(("0",), 1), {}).__enter__()
+        NodeDevices(
+            DeviceWish(memory_fraction=0.1), NODES[0], Given(("0",), 1), {}, RUN
+        ).__enter__()
 
 
-def test_parts_of_gpus(gpus: list[str], tmp_path: Path) -> None:
+@pytest.mark.parametrize("num_parts", [1, 2, 7])
+def test_parts_of_gpus(gpus: list[str], tmp_path: Path, num_parts: int) -> None:
     script = tmp_path / "nvidia-smi"
-    part = f"MIG-{uuid.uuid4()}"
-    listing = f"GPU 0: H100 (UUID: {gpus[0]})\\n  MIG 1g.5gb Device 0: (UUID: {part})"
+    parts = [f"MIG-{uuid.uuid4()}" for _ in range(num_parts)]
+    rows = [f"GPU 0: H100 (UUID: {gpus[0]})"]
+    rows += [f"  MIG 1g.5gb Device {n}: (UUID: {one})" for n, one in enumerate(parts)]
+    listing = "\\n".join(rows)
     script.write_text(script.read_text().replace("esac", f"--list*) printf '{listing}\\n';;\nesac"))
-    with NodeDevices(DeviceWish(per_worker=1), NODES[0], HERE, {}) as found:
-        assert see(found) == [part]
+    for wish in (DeviceWish(per_worker=1), DeviceWish()):  # by itself, one and not all of them
+        with NodeDevices(wish, NODES[0], HERE, {}, RUN) as found:
+            assert see(found) == parts[:1] and found.count == 1
+    with ExitStack() as stack:
+        here = Given(None, num_parts)
+        for node, part in zip(NODES, parts, strict=False):
+            assert see(stack.enter_context(NodeDevices(DeviceWish(), node, here, {}, RUN))) == [
+                part
+            ]
     with pytest.raises(DeviceError, match="one part only"):
-        NodeDevices(DeviceWish(per_worker=2), NODES[0], HERE, {}).__enter__()
+        NodeDevices(DeviceWish(per_worker=2), NODES[0], HERE, {}, RUN).__enter__()
 
 
 @pytest.mark.parametrize("fraction", [1.0, 0.5, 0.33, 0.16, 0.12, 0.1, 0.03, 0.02])
@@ -193,7 +183,7 @@ def test_what_a_lost_node_had_is_waited_for(
     assert lost.claim([(gpus[2], 1)], 1)
     timer = threading.Timer(0.5, lost.__exit__)
     timer.start()
-    with NodeDevices(DeviceWish(), NODES[0], Given(("2",), 1), {}) as found:
+    with NodeDevices(DeviceWish(), NODES[0], Given(("2",), 1), {}, RUN) as found:
         assert see(found) == ["2"] and not timer.is_alive()
 
 
@@ -201,19 +191,20 @@ def test_devices_that_nobody_else_knows(tmp_path: Path, monkeypatch: pytest.Monk
     """Without an nvidia-smi, by the name that Spark or the environment gives them."""
     monkeypatch.setattr(node_devices, "GONE_WAIT_S", 0.0)
     monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(nvidia, "DRIVER_FOLDER", tmp_path)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     one, other = (str(10**6 + uuid.uuid4().int % 10**9) for _ in range(2))
-    with NodeDevices(DeviceWish(), NODES[0], Given((one,)), {}) as found:
+    with NodeDevices(DeviceWish(), NODES[0], Given((one,)), {}, RUN) as found:
         assert see(found) == [one]
         with pytest.raises(DeviceError, match=f"another run have: gpu-{one}"):
-            NodeDevices(DeviceWish(), NODES[1], Given((one,)), {}).__enter__()
+            NodeDevices(DeviceWish(), NODES[1], Given((one,)), {}, RUN).__enter__()
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", f"{one},{other}")
-        with NodeDevices(DeviceWish(per_worker=1), NODES[1], HERE, {}) as second:
+        with NodeDevices(DeviceWish(per_worker=1), NODES[1], HERE, {}, RUN) as second:
             assert see(second) == [other]
     wish = DeviceWish(memory_mb=100)
     with (
-        NodeDevices(wish, NODES[0], Given((one,)), {}) as found,
-        NodeDevices(wish, NODES[1], Given((one,)), {}) as second,
+        NodeDevices(wish, NODES[0], Given((one,)), {}, RUN) as found,
+        NodeDevices(wish, NODES[1], Given((one,)), {}, RUN) as second,
     ):
         assert see(second) == see(found)
 
@@ -225,70 +216,35 @@ def test_an_nvidia_smi_that_fails(
     good = script.read_text()
     script.write_text("#!/bin/sh\necho Unable to determine the device handle; exit 15\n")
     with pytest.raises(DeviceError, match="exit code 15, and it said: Unable to determine"):
-        NodeDevices(DeviceWish(), NODES[0], HERE, {}).__enter__()
+        NodeDevices(DeviceWish(), NODES[0], HERE, {}, RUN).__enter__()
     script.write_text("#!/bin/sh\nexec sleep 20\n")
     monkeypatch.setattr(nvidia, "TIMEOUT_S", 0.1)
     with pytest.raises(DeviceError, match="timed out"):
-        NodeDevices(DeviceWish(), NODES[0], HERE, {}).__enter__()
+        NodeDevices(DeviceWish(), NODES[0], HERE, {}, RUN).__enter__()
     monkeypatch.undo()
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
     # A host without its driver has no device; one that does not list processes has.
     script.write_text("#!/bin/sh\nexit 9\n")
-    with NodeDevices(DeviceWish(), NODES[0], HERE, {}) as found:
+    with NodeDevices(DeviceWish(), NODES[0], HERE, {}, RUN) as found:
         assert found == Devices({})
     script.write_text(good.replace("--query-comp*) echo", "--query-comp*) exit 3; echo"))
-    with NodeDevices(DeviceWish(), NODES[0], HERE, {}) as found:
+    with NodeDevices(DeviceWish(), NODES[0], HERE, {}, RUN) as found:
         assert see(found) == gpus
-
-
-def test_an_even_share_of_the_free_ones(gpus: list[str]) -> None:
-    with NodeDevices(DeviceWish(), NODES[0], HERE, {}) as found:
-        assert see(found) == [gpus[0], *gpus[2:]]
-    with NodeDevices(DeviceWish(), NODES[0], Given(None, 3), {}) as found:
-        assert see(found) == [gpus[0]]
-    with pytest.raises(DeviceError, match=r"fewer free GPUs.* 4 are needed, 3 are there"):
-        NodeDevices(DeviceWish(), NODES[0], Given(None, 4), {}).__enter__()
-    with NodeDevices(DeviceWish(), NODES[0], Given(None, 1, aside=1), {}) as found:
-        assert see(found) == [gpus[0], gpus[2]]
-
-
-def test_all_devices_compute_for_others(gpus: list[str], tmp_path: Path) -> None:
-    script = tmp_path / "nvidia-smi"
-    busy = f"echo {gpus[1]}"
-    script.write_text(script.read_text().replace(busy, "; ".join(f"echo {one}" for one in gpus)))
-    with pytest.raises(DeviceError, match="1 are needed, 0 are there"):
-        NodeDevices(DeviceWish(), NODES[0], HERE, {}).__enter__()
 
 
 def test_more_memory_than_there_is(gpus: list[str]) -> None:
     wish = DeviceWish(memory_mb=1001)
     for given in (HERE, Given(("0",))):
         with pytest.raises(DeviceError, match=r"gpu_memory_mb=1001 .*have: 1000 MB"):
-            NodeDevices(wish, NODES[0], given, {}).__enter__()
+            NodeDevices(wish, NODES[0], given, {}, RUN).__enter__()
 
 
 def test_a_fraction_of_chosen_devices(gpus: list[str]) -> None:
     wish, chosen = DeviceWish(memory_fraction=0.1), {"CUDA_VISIBLE_DEVICES": "1,2"}
-    with NodeDevices(wish, NODES[0], HERE, chosen) as found:
+    with NodeDevices(wish, NODES[0], HERE, chosen, RUN) as found:
         assert (dict(found.variables), found.count, found.limit_mb) == ({}, 2, 100)
-    with NodeDevices(wish, NODES[0], HERE, {"CUDA_VISIBLE_DEVICES": "-1"}) as found:
+    with NodeDevices(wish, NODES[0], HERE, {"CUDA_VISIBLE_DEVICES": "-1"}, RUN) as found:
         assert found.count == 0
-
-
-def test_nobody_waits_for_nvidia_smi(gpus: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is asked before the node looks, one at a time, for free devices."""
-    asked: list[bool] = []
-    find = nvidia.find_gpus
-
-    def find_and_note(named: Sequence[str] | None = None) -> tuple[nvidia.Gpu, ...]:
-        claims.Claims().looking().close()  # nobody holds it
-        asked.append(True)
-        return find(named)
-
-    monkeypatch.setattr(claims, "LOOK_WAIT_S", 5.0)
-    monkeypatch.setattr(nvidia, "find_gpus", find_and_note)
-    with NodeDevices(DeviceWish(), NODES[0], HERE, {}):
-        assert asked == [True]
 
 
 def test_a_ps_sees_no_device_whatever_is_wished() -> None:

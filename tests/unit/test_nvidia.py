@@ -1,10 +1,19 @@
-"""What nvidia-smi prints, of many kinds of GPUs, and what it makes of a choice."""
+"""What nvidia-smi prints, of many kinds of GPUs, or the driver; and what a choice is."""
 
 from __future__ import annotations
 
+import uuid
+from contextlib import ExitStack
+from pathlib import Path
+
 import pytest
 
-from sparktrain.agent.nvidia import Gpu, choose_visible, parse_gpus
+from gpu_host import HERE, NODES, RUN, see
+from sparktrain.agent import node_devices, nvidia
+from sparktrain.agent.node_devices import Devices, Given, NodeDevices
+from sparktrain.agent.nvidia import Gpu, choose_visible, find_gpus, parse_gpus
+from sparktrain.errors import DeviceError
+from sparktrain.spec import DeviceWish
 
 NAMES = (
     "NVIDIA H100 80GB HBM3",
@@ -72,3 +81,66 @@ def test_parts_of_gpus() -> None:
 def test_a_choice(visible: tuple[str, ...] | None, expected: list[str]) -> None:
     gpus = parse_gpus("0, GPU-aa, 1, 0, X\n1, GPU-ab, 1, 0, X\n2, GPU-b, 1, 0, X\n", "", "")
     assert [name for name, _ in choose_visible(gpus, visible)] == expected
+
+
+INFORMATION = """Model: \t\t NVIDIA A10G
+IRQ:   \t\t 42
+GPU UUID: \t {uuid}
+Video BIOS: \t 94.04.42.00.01
+Bus Location: \t 0000:{bus}:00.0
+Device Minor: \t {minor}
+GPU Excluded:\t {excluded}
+"""
+
+
+@pytest.fixture
+def driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """A driver without an nvidia-smi, and three GPUs of a container; the ids that are known."""
+    ids = [f"GPU-{uuid.uuid4()}" for _ in range(2)]
+    unknown = "GPU-????????-????-????-????-????????????"
+    gpus = [
+        ("0a", ids[1], 0, "No", True),
+        ("01", ids[0], 3, "No", True),
+        ("1b", unknown, 4, "No", True),
+        ("02", f"GPU-{uuid.uuid4()}", 1, "No", False),  # another container's
+        ("03", f"GPU-{uuid.uuid4()}", 2, "Yes", True),
+    ]
+    for bus, one, minor, excluded, is_own in gpus:
+        file = tmp_path / "proc" / f"0000:{bus}:00.0" / "information"
+        file.parent.mkdir(parents=True)
+        file.write_text(INFORMATION.format(uuid=one, bus=bus, minor=minor, excluded=excluded))
+        if is_own:
+            (tmp_path / f"nvidia{minor}").touch()
+    monkeypatch.setattr(nvidia, "DRIVER_FOLDER", tmp_path / "proc")
+    monkeypatch.setattr(nvidia, "FILE_FOLDER", tmp_path)
+    monkeypatch.setattr(node_devices, "GONE_WAIT_S", 0.0)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    return ids
+
+
+def test_what_the_driver_tells(driver: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    # In the order of the bus, as CUDA counts them.
+    assert find_gpus() == (
+        Gpu("0", driver[0], "NVIDIA A10G"),
+        Gpu("1", driver[1], "NVIDIA A10G"),
+        Gpu("2", "gpu-2", "NVIDIA A10G"),
+    )
+    assert [gpu.uuid for gpu in find_gpus(["1", "MIG-a", "7"])] == [driver[1], "MIG-a", "gpu-7"]
+    with ExitStack() as stack:
+        nodes = [NodeDevices(DeviceWish(per_worker=1), node, HERE, {}, RUN) for node in NODES[:2]]
+        assert [see(stack.enter_context(node)) for node in nodes] == [[one] for one in driver]
+        auto = NodeDevices(DeviceWish(), NODES[2], Given(None, 3), {}, RUN)
+        assert see(stack.enter_context(auto)) == ["2"]
+        with pytest.raises(DeviceError, match="1 are needed, 0 are there"):
+            NodeDevices(DeviceWish(per_worker=1), NODES[3], HERE, {}, RUN).__enter__()
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")  # these are the same ones
+        with pytest.raises(DeviceError, match="1 are needed, 0 are there"):
+            NodeDevices(DeviceWish(per_worker=1), NODES[3], HERE, {}, RUN).__enter__()
+
+
+def test_a_container_without_the_gpus_of_its_host(driver: list[str], tmp_path: Path) -> None:
+    for file in tmp_path.glob("nvidia*"):
+        file.unlink()
+    with NodeDevices(DeviceWish(), NODES[0], Given(None, 9), {}, RUN) as found:
+        assert found == Devices({})

@@ -61,6 +61,13 @@ def test_tensorflow_is_quiet_unless_the_executor_says_otherwise() -> None:
     assert make_environment(inherited, {}, [])["TF_CPP_MIN_LOG_LEVEL"] == "0"
 
 
+def test_memory_of_gpus_is_taken_as_it_is_needed_unless_somebody_says_otherwise() -> None:
+    name = "TF_FORCE_GPU_ALLOW_GROWTH"
+    assert make_environment({}, {}, [])[name] == "true"
+    assert make_environment({name: "false"}, {}, [])[name] == "false"
+    assert make_environment({name: "true"}, {name: "0"}, [])[name] == "0"
+
+
 def test_the_import_path_is_the_given_one_not_the_executors() -> None:
     inherited = {"PYTHONPATH": "/spark/python"}
     assert "PYTHONPATH" not in make_environment(inherited, {}, [])

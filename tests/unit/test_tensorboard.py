@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import signal
@@ -11,18 +12,22 @@ import sys
 import textwrap
 import time
 import urllib.request
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 
-from sparktrain.agent.tensorboard import TensorBoard, find_port, replace_host
+from sparktrain.agent.tensorboard import TensorBoard, find_port, make_chief_board, replace_host
 from sparktrain.cli.board import end_board
-from sparktrain.driver.boards import check_address, is_at
+from sparktrain.driver.boards import Board, check_address, is_at
+from sparktrain.driver.plan import Plan
+from sparktrain.driver.state import apply, start_run
 from sparktrain.errors import ConfigError, LaunchError
-from sparktrain.events import BOARD_FILE, BoardSpec, make_command, parse_kinds
+from sparktrain.events import BOARD_FILE, CHIEF_HOST, BoardSpec, make_command, parse_kinds
 from sparktrain.trainer.events import EventCopies, describe_epoch
+from sparktrain.wire.messages import Joined
 
 
 def make_spec(folder: Path, **changes: Any) -> BoardSpec:
@@ -57,6 +62,39 @@ def test_it_listens_where_it_must_and_tells_where_it_is_reached(tmp_path: Path) 
     psutil.wait_procs(processes, timeout=10)
     assert not any(process.is_running() for process in processes)
     assert not (tmp_path / BOARD_FILE).exists()
+
+
+def test_beside_the_chief_it_has_the_keys_of_the_run_and_tells_nobody(
+    tmp_path: Path, make_plan: Callable[..., Plan]
+) -> None:
+    board_spec = make_spec(tmp_path, at=CHIEF_HOST)
+    spec = make_plan(env={"STORE_SECRET": "hush-7f3a"}, board=board_spec).make_spec(0)
+    told: list[tuple[str, str]] = []
+    here = make_chief_board(spec, True, "127.0.0.1", lambda *said: told.append(said))
+    with here as board:
+        assert board is not None and board.wait()
+        # The guard, and TensorBoard itself.
+        found = [(one.environ(), one.cmdline()) for one in find_group(board)]
+        assert len(found) >= 2
+        assert {env.get("STORE_SECRET") for env, _ in found} == {"hush-7f3a"}
+        assert "hush" not in str([command for _, command in found])
+        assert told == [(board.url, "")] and "hush" not in str(told)
+        assert "hush" not in (tmp_path / BOARD_FILE).read_text()
+    for other, is_first in ((spec, False), (dataclasses.replace(spec, board=None), True)):
+        with make_chief_board(other, is_first, "127.0.0.1", lambda *said: None) as none:
+            assert none is None
+
+
+def test_its_host_is_told_once_that_is_known(
+    tmp_path: Path, make_plan: Callable[..., Plan]
+) -> None:
+    plan = make_plan(board=make_spec(tmp_path, at=CHIEF_HOST))
+    board = Board(plan, "127.0.0.1")
+    early = dataclasses.replace(start_run("r1", plan.nodes), board=("url", ""))
+    assert board.find_news(early) == ""
+    chief = plan.nodes[0].name
+    met = apply(early, chief, 0, Joined(host="h", pid=1))
+    assert [board.find_news(met), board.find_news(met)] == ["TensorBoard on h: url", ""]
 
 
 def test_on_all_addresses_its_url_has_the_machine_s_own(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import socket
 import time
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from fractions import Fraction
 
 from sparktrain.agent.devices import MOST_SHARES
@@ -23,9 +23,14 @@ TICK_S = 0.05
 
 
 class Claims:
-    """The devices that this process has claimed. Use as a context manager."""
+    """The devices that this process has claimed. Use as a context manager.
 
-    def __init__(self) -> None:
+    Args:
+        run_id: By which other nodes of the run know that a device is one of theirs.
+    """
+
+    def __init__(self, run_id: str = "") -> None:
+        self._run_id = run_id
         self._held = ExitStack()
 
     def __enter__(self) -> Claims:
@@ -69,9 +74,12 @@ class Claims:
                 if len(found) == count:
                     break
                 held = _claim_share(uuid, shares)
-                if held is not None:
-                    stack.enter_context(held)
-                    found.append(uuid)
+                if held is None:
+                    continue
+                stack.enter_context(held)
+                found.append(uuid)
+                if shares == 1 and self._run_id:  # whose a shared one is, nobody asks
+                    stack.enter_context(_bind(_name_mark(uuid, self._run_id)) or nullcontext())
             if len(found) == count:
                 self._held.enter_context(stack.pop_all())
         return tuple(found)
@@ -93,6 +101,14 @@ def count_free(uuid: str) -> Fraction:
     return free
 
 
+def is_claimed_by(uuid: str, run_id: str) -> bool:
+    """Whether a node of this run has all of a device."""
+    if (mark := _bind(_name_mark(uuid, run_id))) is None:
+        return True
+    mark.close()
+    return False
+
+
 def _claim_share(uuid: str, shares: int) -> socket.socket | None:
     if count_free(uuid) < Fraction(1, shares):
         return None
@@ -102,6 +118,10 @@ def _claim_share(uuid: str, shares: int) -> socket.socket | None:
 
 def _name_share(uuid: str, shares: int, number: int) -> str:
     return f"{_PREFIX}-{uuid}-{shares}-{number}"
+
+
+def _name_mark(uuid: str, run_id: str) -> str:
+    return f"{_PREFIX}-{uuid}-of-{run_id}"
 
 
 def _bind(name: str) -> socket.socket | None:

@@ -136,7 +136,7 @@ def count_share(
 
     Args:
         num_here: How many nodes of the host train.
-        num_devices: How many devices may be used, by this node or by others of ours.
+        num_devices: How many devices may be used, by this node or by others of its run.
         aside: How many of them are for nodes that do not train.
 
     Raises:

@@ -189,7 +189,7 @@ class Keeper:
             trainer.send(job, self._run.function + data)
             on_started()
             is_first = self._node.rank == 0
-            board = make_chief_board(self._run.board, is_first, self._spec.host, self._tell_board)
+            board = make_chief_board(self._run, is_first, self._spec.host, self._tell_board)
             stack.enter_context(board)
             threading.Thread(target=self._watch_driver, daemon=True).start()
             if self._ended is not None:  # before there was a trainer to end
@@ -210,9 +210,11 @@ class Keeper:
 
     def _find_devices(self, stack: ExitStack) -> Devices:
         """Claimed here, where the trainer is kept: the task that started us is soon gone."""
-        wish, env = self._run.devices, self._run.env
+        run, given = self._run, self._spec.given
         try:
-            return stack.enter_context(NodeDevices(wish, self._node, self._spec.given, env))
+            return stack.enter_context(
+                NodeDevices(run.devices, self._node, given, run.env, run.run_id)
+            )
         except DeviceError as error:
             raise SystemExit(str(error)) from None  # whoever started us reads it
 

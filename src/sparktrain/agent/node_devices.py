@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from sparktrain.agent import nvidia
-from sparktrain.agent.claims import Claims, count_free
+from sparktrain.agent.claims import Claims, count_free, is_claimed_by
 from sparktrain.agent.devices import (
     HIDDEN,
     VISIBLE,
@@ -35,11 +35,13 @@ class Given:
         addresses: The node's share of what Spark gave to the task; None if Spark gives out none.
         num_here: How many nodes of the host train.
         aside: How many of the host's own devices are for nodes that do not.
+        is_restart: Whether an earlier attempt of the run was on these hosts.
     """
 
     addresses: tuple[str, ...] | None = None
     num_here: int = 1
     aside: int = 0
+    is_restart: bool = False
 
 
 @dataclass(frozen=True)
@@ -69,16 +71,23 @@ class NodeDevices:
 
     Args:
         wished: Environment variables of the user: a list of devices among them is the choice.
+        run_id: Of the run or cluster, whose nodes share a host's devices evenly.
     """
 
     def __init__(
-        self, wish: DeviceWish, node: NodeSpec, given: Given, wished: Mapping[str, str]
+        self,
+        wish: DeviceWish,
+        node: NodeSpec,
+        given: Given,
+        wished: Mapping[str, str],
+        run_id: str,
     ) -> None:
         self._wish = wish
         self._node = node
         self._given = given
         self._wished = wished
-        self._claims = Claims()
+        self._run_id = run_id
+        self._claims = Claims(run_id)
 
     def __enter__(self) -> Devices:
         """
@@ -135,39 +144,75 @@ class NodeDevices:
         )
 
     def _take_free(self, visible: Sequence[str] | None) -> Devices:
-        """Spark gives out none: takes free ones of the host, while nobody else looks."""
+        """Spark gives out none: takes free ones of the host, while nobody else looks.
+
+        A trainer whose executor was lost has no claim any more, and computes until it is gone.
+        """
         if visible is not None and not visible:
             return self._without()
-        # Before the others wait for us: nvidia-smi can take seconds.
-        usable = nvidia.choose_visible(nvidia.find_gpus(visible), visible)
-        if not usable:
-            return self._without()
-        self._check_memory([gpu for _, gpu in usable])
+        deadline = time.monotonic() + GONE_WAIT_S
+        while True:
+            # Before the others wait for us: nvidia-smi can take seconds.
+            usable = nvidia.choose_visible(nvidia.find_gpus(visible), visible)
+            if not usable:
+                return self._without()
+            gpus = [gpu for _, gpu in usable]
+            self._check_memory(gpus)
+            is_last = time.monotonic() >= deadline or not self._has_enough(gpus)
+            try:
+                chosen = self._claim_free(gpus, is_last)
+                break
+            except DeviceError:
+                if is_last:
+                    raise
+            time.sleep(TICK_S)
+        names = {gpu.uuid: token for token, gpu in usable}
+        known = [gpu for gpu in gpus if gpu.uuid in chosen]
+        return self._make([names[uuid] for uuid in chosen], known)
+
+    def _has_enough(self, gpus: Sequence[nvidia.Gpu]) -> bool:
+        """Whether the host would have as many as are needed if nobody else was on any."""
+        try:
+            return len(gpus) >= self._count(gpus)
+        except DeviceError:
+            return False
+
+    def _claim_free(self, gpus: Sequence[nvidia.Gpu], is_last: bool) -> tuple[str, ...]:
         with self._claims.looking():
-            wanted = self._sort([gpu for _, gpu in usable])
+            wanted = self._sort(gpus)
             count = self._count(wanted)
-            chosen = self._claims.claim(
-                [(gpu.uuid, self._count_shares(gpu)) for gpu in wanted], count
-            )
+            chosen: tuple[str, ...] = ()
+            if is_last or not self._is_unsettled(gpus):
+                shares = [(gpu.uuid, self._count_shares(gpu)) for gpu in wanted]
+                chosen = self._claims.claim(shares, count)
         if len(chosen) < count:
             raise DeviceError(
                 problem=f"{self._node.name} does not find enough free GPUs: of the host's"
-                f" {len(usable)}, the others compute or are given to other nodes.",
+                f" {len(gpus)}, the others compute or are given to other nodes.",
                 needed=count,
                 found=len(chosen),
                 advice="Lower gpus_per_worker, share them with gpu_memory_fraction, or end what"
                 " computes on them.",
             )
-        names = {gpu.uuid: token for token, gpu in usable}
-        known = [gpu for gpu in wanted if gpu.uuid in chosen]
-        return self._make([names[uuid] for uuid in chosen], known)
+        return chosen
+
+    def _is_unsettled(self, gpus: Sequence[nvidia.Gpu]) -> bool:
+        """Whether trainers of a lost executor may still be on devices that shall be shared out:
+        what is free now is not all there is.
+        """
+        is_open = self._wish.is_shared or self._wish.count_for(self._node) is None
+        if not (self._given.is_restart and is_open):
+            return False
+        return any(gpu.is_busy and count_free(gpu.uuid) == 1 for gpu in gpus)
 
     def _count(self, usable: Sequence[nvidia.Gpu]) -> int:
-        """How many to take of these, which are free or given to nodes of ours."""
+        """How many to take of these, which are free or given to nodes of this run."""
         # Where others compute on all of them, one is missing.
         num_here, aside = self._given.num_here, self._given.aside
         count = count_share(self._wish, self._node, num_here, len(usable), aside) or 1
         if count > 1 and any(gpu.parent for gpu in usable):
+            if self._wish.count_for(self._node) is None:
+                return 1  # an even share would be more than CUDA takes
             raise DeviceError(
                 problem="The GPUs of this host are split (MIG), and CUDA gives a process one"
                 " part only.",
@@ -178,13 +223,20 @@ class NodeDevices:
         return count
 
     def _sort(self, gpus: Sequence[nvidia.Gpu]) -> list[nvidia.Gpu]:
-        """Those to try, the best first: not what others compute on, and of shared ones those
-        with most room.
+        """Those to try or to count, the best first: not what others have or compute on, which is
+        the last choice of nodes that share; and of shared ones those with most room.
         """
         if self._wish.is_shared:
-            fit = [gpu for gpu in gpus if self._count_shares(gpu)]
-            return sorted(fit, key=lambda gpu: -count_free(gpu.uuid))
-        return [gpu for gpu in gpus if not gpu.is_busy or count_free(gpu.uuid) < 1]
+            rooms = [(gpu, count_free(gpu.uuid)) for gpu in gpus if self._count_shares(gpu)]
+            # Who computes on one that no node has is a stranger, whose part is not known.
+            rooms.sort(key=lambda one: (one[0].is_busy and one[1] == 1, -one[1]))
+            return [gpu for gpu, _ in rooms]
+        return [
+            gpu
+            for gpu in gpus
+            if is_claimed_by(gpu.uuid, self._run_id)
+            or (not gpu.is_busy and count_free(gpu.uuid) == 1)
+        ]
 
     def _without(self) -> Devices:
         count = self._wish.count_for(self._node) or 0

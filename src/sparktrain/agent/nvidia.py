@@ -1,18 +1,22 @@
-"""The GPUs of this host, as nvidia-smi lists them."""
+"""The GPUs of this host, as nvidia-smi lists them; without it, as the driver does."""
 
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import shutil
 import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from sparktrain.errors import DeviceError
 
 SMI = "nvidia-smi"
 TIMEOUT_S = 30.0
+#: Where the driver tells of each GPU, by its place on the bus; and the files to use them by.
+DRIVER_FOLDER, FILE_FOLDER = Path("/proc/driver/nvidia/gpus"), Path("/dev")
 #: Its exit codes where there is no device, and where its driver is not loaded: CUDA has none then.
 _HAS_NONE = (6, 9)
 #: By named fields: the name of a GPU has any number of words, and is asked for last.
@@ -39,6 +43,11 @@ class Gpu:
     used_mb: int = 0
     is_busy: bool = False
     parent: str = ""
+
+    @property
+    def token(self) -> str:
+        """What to call it in CUDA_VISIBLE_DEVICES."""
+        return self.index if self.uuid == _make_id(self.index) else self.uuid
 
     def answers_to(self, token: str) -> bool:
         """Whether an entry of CUDA_VISIBLE_DEVICES means this one; the start of an id will do."""
@@ -96,13 +105,15 @@ def find_gpus(named: Sequence[str] | None = None) -> tuple[Gpu, ...]:
     """The devices of this host.
 
     Args:
-        named: The only sign of them where there is no nvidia-smi: what somebody calls them.
+        named: What somebody calls them. Where there is no nvidia-smi they are there, whether the
+            driver tells of them or not.
 
     Raises:
         DeviceError: There is an nvidia-smi, and it fails.
     """
     if shutil.which(SMI) is None:
-        return tuple(map(make_unknown, named or ()))
+        listed = read_driver()
+        return listed if named is None else tuple(find_named(listed, named))
     table = _ask(f"--query-gpu={_FIELDS}", _FORMAT)
     if not table:
         return ()
@@ -116,7 +127,30 @@ def find_gpus(named: Sequence[str] | None = None) -> tuple[Gpu, ...]:
 
 def make_unknown(token: str) -> Gpu:
     """A device of which only its name is known."""
-    return Gpu(token, f"gpu-{token}" if token.isdecimal() else token)
+    return Gpu(token, _make_id(token) if token.isdecimal() else token)
+
+
+def _make_id(index: str) -> str:
+    return f"gpu-{index}"
+
+
+def read_driver() -> tuple[Gpu, ...]:
+    """The GPUs that the driver tells of: it knows no parts, no memory, and not who computes."""
+    found: list[Gpu] = []
+    for file in sorted(DRIVER_FOLDER.glob("*/information")):
+        told: dict[str, str] = {}
+        with contextlib.suppress(OSError):
+            for line in file.read_text(errors="replace").splitlines():
+                name, _, value = line.partition(":")
+                told[name.strip()] = value.strip()
+        # A container may be told of all GPUs of its host; it has the files of its own.
+        own = FILE_FOLDER / f"nvidia{told.get('Device Minor')}"
+        if told.get("GPU Excluded") == "Yes" or not os.access(own, os.R_OK | os.W_OK):
+            continue
+        index, uuid = str(len(found)), told.get("GPU UUID", "?")
+        # Without its id until somebody has used it.
+        found.append(Gpu(index, _make_id(index) if "?" in uuid else uuid, told.get("Model", "")))
+    return tuple(found)
 
 
 def find_named(gpus: Sequence[Gpu], tokens: Sequence[str]) -> list[Gpu]:
@@ -130,7 +164,7 @@ def find_named(gpus: Sequence[Gpu], tokens: Sequence[str]) -> list[Gpu]:
 def choose_visible(gpus: Sequence[Gpu], visible: Sequence[str] | None) -> list[tuple[str, Gpu]]:
     """The devices that may be used, by what to call them; in the order of the choice."""
     if visible is None:
-        return [(gpu.uuid, gpu) for gpu in gpus]
+        return [(gpu.token, gpu) for gpu in gpus]
     found: list[tuple[str, Gpu]] = []
     for token in visible:
         known = next((gpu for gpu in gpus if gpu.answers_to(token)), None)

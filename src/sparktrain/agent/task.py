@@ -159,7 +159,7 @@ class Agent:
             self._make_holding() as self._holding,
             self._trainer,
             self._make_feeder() as feeder,
-            make_chief_board(spec.board, self._node.rank == 0, self._host, self._tell_board),
+            make_chief_board(spec, self._node.rank == 0, self._host, self._tell_board),
         ):
             self._feeder = feeder
             trainer = self._start(devices)
@@ -209,7 +209,8 @@ class Agent:
         if (resource := self._context.resources().get(wish.resource)) is not None:
             shares = split_devices([self._node], resource.addresses, wish)
             addresses = shares.get(self._node.name, ())
-        given = NodeDevices(wish, self._node, Given(addresses, num_here, aside), spec.env)
+        here = Given(addresses, num_here, aside, is_restart=spec.attempt > 0)
+        given = NodeDevices(wish, self._node, here, spec.env, spec.run_id)
         try:
             devices = given.__enter__()
         except DeviceError as error:

@@ -19,6 +19,7 @@ from sparktrain.agent import board_guard, board_main
 from sparktrain.agent.process import find_python_path, make_environment
 from sparktrain.errors import ConfigError, LaunchError
 from sparktrain.events import BoardSpec
+from sparktrain.spec import RunSpec
 
 #: How long it may take to listen.
 START_TIMEOUT_S = 60.0
@@ -59,21 +60,24 @@ def find_port(environ: Mapping[str, str]) -> int:
 
 
 def make_chief_board(
-    spec: BoardSpec | None, is_first: bool, own: str, tell: Callable[[str, str], None]
+    run: RunSpec, is_first: bool, own: str, tell: Callable[[str, str], None]
 ) -> AbstractContextManager[TensorBoard | None]:
     """The board beside a node, if one shall be there.
+
+    It has the environment of the run's nodes, in which the keys of the store may be that they
+    write events to.
 
     Args:
         tell: Called with its URL, or with the problem.
     """
-    if spec is None or not is_first:
+    if run.board is None or not is_first:
         return nullcontext()
     if importlib.util.find_spec("tensorboard") is None:
         tell("", f"the Python of {own} has no tensorboard; pip install it there")
         return nullcontext()
     # Spark's variables have a secret among them.
-    env = make_environment(os.environ, {}, find_python_path())
-    return TensorBoard(spec, own, env, lambda board: tell(board.url or "", board.problem))
+    env = make_environment(os.environ, run.env, find_python_path())
+    return TensorBoard(run.board, own, env, lambda board: tell(board.url or "", board.problem))
 
 
 class TensorBoard:

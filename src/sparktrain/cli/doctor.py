@@ -22,6 +22,7 @@ from sparktrain.agent.rendezvous import find_differences, find_versions
 from sparktrain.driver import spark_facts
 from sparktrain.driver.gpu_plan import GpuPlan, plan_gpus
 from sparktrain.driver.gpu_survey import describe_host
+from sparktrain.driver.run_folder import make_run_id
 from sparktrain.errors import DeviceError, SparktrainError
 from sparktrain.settings import resolve
 from sparktrain.spec import WORKER, DeviceWish, NodeSpec
@@ -202,7 +203,7 @@ def _ask_executors(
 ) -> list[dict[str, Any]]:
     # At the same time and with the same resources as the nodes of a run: devices are given out
     # as they would be.
-    check = ExecutorCheck(plan.wish if plan is not None else None)
+    check = ExecutorCheck(plan.wish if plan is not None else None, f"doctor-{make_run_id()}")
     stage = spark.range(0, num_tasks, 1, num_tasks).mapInArrow(
         check,
         "card string",
@@ -218,9 +219,11 @@ class ExecutorCheck:
 
     Attributes:
         wish: About GPUs; None where tasks cannot run together, and nothing is claimed.
+        run_id: Of the run that all slots together stand for.
     """
 
     wish: DeviceWish | None
+    run_id: str
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
@@ -234,16 +237,16 @@ class ExecutorCheck:
             "versions": find_versions(),
         }
         if self.wish is not None:
-            found = find_gpus(self.wish, BarrierTaskContext.get())
+            found = find_gpus(self.wish, BarrierTaskContext.get(), self.run_id)
             card |= {"gpus": found} if found is not None else {}
         yield pa.RecordBatch.from_pydict({"card": [json.dumps(card)]})
 
 
-def find_gpus(wish: DeviceWish, context: BarrierTaskContext) -> dict[str, Any] | None:
+def find_gpus(wish: DeviceWish, context: BarrierTaskContext, run_id: str) -> dict[str, Any] | None:
     """What a worker in this slot would get; None where there are no GPUs, or another slot is
     the worker's.
     """
-    index, known = context.partitionId(), describe_host()
+    index, known = context.partitionId(), describe_host(os.environ)
     addresses = [info.address for info in context.getTaskInfos()]
     node = NodeSpec(WORKER, index)
     given = None
@@ -255,7 +258,7 @@ def find_gpus(wish: DeviceWish, context: BarrierTaskContext) -> dict[str, Any] |
         context.barrier()
         return None
     try:
-        with NodeDevices(wish, node, Given(given, len(workers)), {}) as seen:
+        with NodeDevices(wish, node, Given(given, len(workers)), {}, run_id) as seen:
             context.barrier()  # nobody lets go before all have theirs
     except DeviceError as error:
         context.barrier()

@@ -131,12 +131,12 @@ class Board:
         spec = self._plan.board
         if spec is None or self._is_told or not (url or problem):
             return ""
+        host = snapshot.nodes[self._plan.workers[0].name].host
+        if url and self.here is None and not host:
+            return ""  # the nodes have not met yet
         self._is_told = True
         if problem:
             return f"TensorBoard did not start, the run goes on: {problem}"
-        where = ""
-        if self.here is None:
-            host = snapshot.nodes[self._plan.workers[0].name].host
-            where = f" on {host}"
+        where = f" on {host}" if self.here is None else ""
         stays = f", until {spec.file} is removed" if spec.is_kept else ""
         return f"TensorBoard{where}: {url}{stays}"

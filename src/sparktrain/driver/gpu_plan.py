@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from sparktrain.agent.devices import MOST_SHARES, count_shares, make_memory_error
+from sparktrain.agent.devices import MOST_SHARES, VISIBLE, count_shares, make_memory_error
 from sparktrain.driver import spark_facts
-from sparktrain.driver.gpu_survey import HostGpus, ask_hosts
+from sparktrain.driver.gpu_survey import HostGpus, ask_hosts, describe_machine
 from sparktrain.errors import ConfigError, DeviceError
 from sparktrain.settings import Settings
 from sparktrain.spec import DeviceWish
@@ -135,11 +135,13 @@ def check_gpus(
     num_workers: int,
     wait_s: float,
     has_evaluator: bool = False,
+    env: Mapping[str, str] | None = None,
 ) -> None:
     """Refuses to start where executors do not have as many GPUs as the nodes shall have.
 
     Args:
         num_tasks: Tasks that must run at the same time.
+        env: Of the nodes: a list of devices in it is their choice, whoever else has them.
     """
     if plan.amount:
         slots, _ = spark_facts.wait_for_slots(spark, num_tasks, wait_s, plan.profile)
@@ -152,11 +154,17 @@ def check_gpus(
                 advice=f"{_LESS} the session more executors.",
             )
         return
+    if VISIBLE in (env or {}):
+        return
     wish = plan.wish
     evaluator_gpus = wish.per_evaluator if has_evaluator else 0
     if wish.per_worker or evaluator_gpus or (wish.is_shared and wish.per_worker is None):
         slots = spark_facts.count_slots(spark)
         check_hosts(ask_hosts(spark, slots or num_tasks), wish, num_workers, evaluator_gpus)
+    elif wish.per_worker is None and (machine := describe_machine(spark)) is not None:
+        # Elsewhere nodes find out themselves: nobody has said that they shall have GPUs, and a
+        # job before every run would be too much for those that never had any.
+        check_hosts([machine], wish, num_workers, 0)
 
 
 def check_hosts(
@@ -181,9 +189,14 @@ def check_hosts(
     per_worker = int(has_all) if wish.per_worker is None else wish.per_worker
     room = count_room(hosts, wish, evaluator_gpus)
     if room < (num_workers if per_worker else 0):
-        listed = ", ".join(f"{one.host} has {one.free} of {one.total} free" for one in hosts)
+        parts = ", with parts of GPUs (MIG), of which CUDA gives a process one"
+        listed = ", ".join(
+            f"{one.host} has {one.free} of {one.total} free{parts if one.is_split else ''}"
+            for one in hosts
+        )
         beside = f" and an evaluator with {evaluator_gpus}" if evaluator_gpus else ""
-        needed, found = num_workers * per_worker + evaluator_gpus, sum(one.free for one in hosts)
+        needed = num_workers * per_worker + evaluator_gpus
+        found = sum(one.free for one in hosts if not (one.is_split and per_worker > 1))
         share = ""
         if wish.is_shared:
             found = max(room, 0) + evaluator_gpus  # shares, not devices
@@ -210,16 +223,19 @@ def count_room(hosts: Sequence[HostGpus], wish: DeviceWish, evaluator_gpus: int 
         # A share is of one device: what is left of two is none.
         shares = [(gpu, count_shares(wish, gpu.total_mb)) for one in hosts for gpu in one.gpus]
         return sum(int(gpu.share * count) for gpu, count in shares) - evaluator_gpus
-    free = [one.free for one in hosts]
-    if evaluator_gpus:
-        # Where it leaves most for the others.
-        places = [place for place, count in enumerate(free) if count >= evaluator_gpus]
-        if not places:
-            return -1
-        per_worker = wish.per_worker or 1
-        lost = [
-            free[place] // per_worker - (free[place] - evaluator_gpus) // per_worker
-            for place in places
-        ]
-        return sum(count // per_worker for count in free) - min(lost)
-    return sum(count // (wish.per_worker or 1) for count in free)
+    per_worker = wish.per_worker or 1
+
+    def fit(one: HostGpus, beside: int = 0) -> int:
+        return 0 if per_worker > 1 and one.is_split else (one.free - beside) // per_worker
+
+    if not evaluator_gpus:
+        return sum(map(fit, hosts))
+    # An evaluator is where it leaves most for the others.
+    places = [
+        one
+        for one in hosts
+        if one.free >= evaluator_gpus and not (evaluator_gpus > 1 and one.is_split)
+    ]
+    if not places:
+        return -1
+    return sum(map(fit, hosts)) - min(fit(one) - fit(one, evaluator_gpus) for one in places)

@@ -1,13 +1,19 @@
-"""Asks executors which GPUs their hosts have: one short job."""
+"""Asks executors which GPUs their hosts have: one short job. None where all is one machine."""
 
 from __future__ import annotations
 
 import json
+import os
+import socket
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
+from sparktrain.agent import nvidia
+from sparktrain.agent.claims import Claims, count_free
+from sparktrain.agent.devices import VISIBLE, read_visible
+from sparktrain.driver import spark_facts
 from sparktrain.errors import DeviceError
 
 if TYPE_CHECKING:
@@ -22,12 +28,14 @@ class KnownGpu:
     Attributes:
         share: How much of it no node has claimed; 1 for all of it.
         is_busy: Whether somebody computes on it.
+        is_part: Whether it is a part of a GPU (MIG).
     """
 
     uuid: str
     total_mb: int = 0
     share: Fraction = Fraction(1)
     is_busy: bool = False
+    is_part: bool = False
 
     @property
     def is_free(self) -> bool:
@@ -51,11 +59,31 @@ class HostGpus:
     def free(self) -> int:
         return sum(gpu.is_free for gpu in self.gpus)
 
+    @property
+    def is_split(self) -> bool:
+        """Whether a process gets one device only: CUDA gives it one part of a GPU."""
+        return any(gpu.is_part for gpu in self.gpus)
+
 
 def ask_hosts(spark: SparkSession, num_tasks: int) -> list[HostGpus]:
     """One row for each host of the executors."""
     stage = spark.range(0, num_tasks, 1, num_tasks).mapInArrow(_describe, "card string")
     return merge_hosts(read_card(json.loads(row.card)) for row in stage.collect())
+
+
+def describe_machine(spark: SparkSession) -> HostGpus | None:
+    """This machine, as executors see it: no job is needed. None if they may be elsewhere."""
+    is_local = (spark_facts.get_conf(spark, "spark.master") or "").startswith("local")
+    if spark_facts.is_connect(spark) or not is_local:
+        return None
+    if spark_facts.get_conf(spark, "spark.executorEnv.PATH") is not None:
+        return None  # with an nvidia-smi of their own
+    # What this process has may have changed since Spark was started.
+    visible = spark_facts.get_conf(spark, f"spark.executorEnv.{VISIBLE}")
+    if visible is None:
+        java: Any = spark.sparkContext._jvm
+        visible = java.System.getenv(VISIBLE)
+    return describe_host({} if visible is None else {VISIBLE: str(visible)})
 
 
 def merge_hosts(found: Iterable[HostGpus]) -> list[HostGpus]:
@@ -73,26 +101,21 @@ def _describe(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
     for _ in batches:
         pass
-    card = make_card(describe_host())
+    card = make_card(describe_host(os.environ))
     yield pa.RecordBatch.from_pydict({"card": [json.dumps(card)]})
 
 
-def describe_host() -> HostGpus:
-    """Of the process that asks: its host, and the devices that it may use."""
-    import os
-    import socket
-
-    from sparktrain.agent import nvidia
-    from sparktrain.agent.claims import Claims, count_free
-    from sparktrain.agent.devices import read_visible
-
-    host, visible = socket.gethostname(), read_visible(os.environ)
+def describe_host(environ: Mapping[str, str]) -> HostGpus:
+    """The host of the process that asks, and the devices that it may use."""
+    host, visible = socket.gethostname(), read_visible(environ)
     try:
         usable = nvidia.choose_visible(nvidia.find_gpus(visible), visible)
         # While one looks, it holds names of devices, which another one would take for claims.
         with Claims().looking():
             gpus = [
-                KnownGpu(gpu.uuid, gpu.total_mb, count_free(gpu.uuid), gpu.is_busy)
+                KnownGpu(
+                    gpu.uuid, gpu.total_mb, count_free(gpu.uuid), gpu.is_busy, bool(gpu.parent)
+                )
                 for _, gpu in usable
             ]
     except DeviceError as error:
@@ -102,13 +125,15 @@ def describe_host() -> HostGpus:
 
 def make_card(found: HostGpus) -> dict[str, Any]:
     """As plain values, which travel in a column."""
-    gpus = [[gpu.uuid, gpu.total_mb, str(gpu.share), gpu.is_busy] for gpu in found.gpus]
+    gpus = [
+        [gpu.uuid, gpu.total_mb, str(gpu.share), gpu.is_busy, gpu.is_part] for gpu in found.gpus
+    ]
     return {"host": found.host, "gpus": gpus, "problem": found.problem}
 
 
 def read_card(card: Mapping[str, Any]) -> HostGpus:
     gpus = (
-        KnownGpu(uuid, total_mb, Fraction(share), is_busy)
-        for uuid, total_mb, share, is_busy in card["gpus"]
+        KnownGpu(uuid, total_mb, Fraction(share), is_busy, is_part)
+        for uuid, total_mb, share, is_busy, is_part in card["gpus"]
     )
     return HostGpus(card["host"], tuple(gpus), card["problem"])

@@ -111,7 +111,7 @@ def make_plan(
     function = pickle_function(train_fn, args)
     nodes = make_nodes(num_workers, evaluator, num_ps)
     gpus = plan_gpus(spark, resolved)
-    check_gpus(spark, gpus, len(nodes), num_workers, resolved.slot_wait_s, evaluator)
+    check_gpus(spark, gpus, len(nodes), num_workers, resolved.slot_wait_s, evaluator, env)
     check_slots(spark, len(nodes), resolved.slot_wait_s, gpus.profile)
     stage = plan_stage(spark, data, num_workers, len(nodes))
     run_id = make_run_id()
@@ -174,7 +174,7 @@ def make_cluster_plan(
     wait_s = resolved.slot_wait_s if promised is None else resolved.launch_timeout_s
     slots, _ = spark_facts.wait_for_slots(spark, wished, wait_s, gpus.profile)
     num_tasks = count_gpu_tasks(gpus, num_wished, num_workers)
-    check_gpus(spark, gpus, num_tasks, num_workers, 0.0, evaluator)
+    check_gpus(spark, gpus, num_tasks, num_workers, 0.0, evaluator, env)
     check_slots(spark, 1, 0.0, gpus.profile)
     stage = plan_stage(spark, data, num_workers, len(nodes))
     if stage.tables:
