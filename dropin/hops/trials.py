@@ -1,8 +1,10 @@
-"""Runs trials: each a run of sparktrain with one node, as many at a time as there are slots."""
+"""Runs trials: each a run of sparktrain with one node, as many at a time as there are slots.
+
+None holds a slot while it waits for another: each is a single task.
+"""
 
 from __future__ import annotations
 
-import os
 import posixpath
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -11,15 +13,15 @@ from pathlib import Path
 from typing import Any
 
 import sparktrain
-from hops import hdfs, outputs, place, stores, util
+from hops import gpu_room, hdfs, outputs, place, stores, util
 from hops.hparams import Params, make_names
 from hops.node import TrainNode
 from hops.parallel import work_all
 from hops.records import Record
+from hops.session import find_settings
 from sparktrain.driver import spark_facts
 from sparktrain.driver.interrupt import holding_back_spark
-from sparktrain.errors import LaunchError, TrainingError
-from sparktrain.settings import resolve
+from sparktrain.errors import DeviceError, LaunchError, TrainingError
 
 #: A trial may wait for a slot as long as other jobs have them all.
 SLOT_TIMEOUT_S = 30 * 24 * 3600.0
@@ -55,6 +57,7 @@ class Trials:
     local_logdir: bool = False
     key: str | None = None
     done: list[Trial] = field(default_factory=list)
+    _room: gpu_room.GpuRoom | None = None
 
     def run(self, rows: Sequence[Params], below: str = "") -> list[Trial]:
         """Runs the function with each row, in parallel; failures are recorded, not raised.
@@ -68,14 +71,25 @@ class Trials:
             Trial(row, name, posixpath.join(folder, name) if name else folder)
             for row, name in zip(rows, names, strict=True)
         ]
-        limit = count_parallel(self.spark)
+        env = make_env(self.spark, self.record.project)
+        if self._room is None:
+            # Once: later, what the trials before computed on may not be seen as free yet.
+            self._room = gpu_room.find_room(self.spark, find_settings(self.spark), len(rows))
+        room, is_only = self._room, len(trials) == 1
+        settings = {**room.settings, "env": env}
+        if not is_only:  # the lines of many at a time would be one muddle
+            settings["progress"] = "off"
         with holding_back_spark():
-            work_all(lambda trial: self._run_one(trial, len(trials) == 1), trials, limit)
+            work_all(
+                lambda trial: self._run_one(trial, is_only, settings),
+                trials,
+                lambda: max(1, count_slots(self.spark) - room.idle),
+            )
         self.done += trials
         self.record.write_summary()
         return trials
 
-    def _run_one(self, trial: Trial, is_only: bool) -> None:
+    def _run_one(self, trial: Trial, is_only: bool, settings: Mapping[str, Any]) -> None:
         run_dir = find_run_dir(self.spark, self.record.id, f"trial-{trial.name}".rstrip("-"))
         self.record.begin_trial(trial.folder, trial.params)
         node = TrainNode(
@@ -86,28 +100,34 @@ class Trials:
             local_logdir=self.local_logdir,
             key=self.key,
         )
-        # The lines of many at a time would be one muddle.
-        shown: dict[str, Any] = {} if is_only else {"progress": "off"}
-        try:
-            result = sparktrain.run(
+
+        def run() -> sparktrain.Result:
+            return sparktrain.run(
                 node,
                 num_workers=1,
                 spark=self.spark,
                 run_dir=run_dir,
                 max_restarts=MAX_RESTARTS,
-                env=make_env(self.spark, self.record.project),
                 distribution="none",
                 launch_timeout_s=SLOT_TIMEOUT_S,
-                **shown,
+                **settings,
             )
+
+        try:
+            result = gpu_room.run_patiently(run, lambda error: self._tell_wait(trial, error))
             trial.outputs = result.value
             if self.key is not None:
                 trial.score = outputs.find_metric(result.value, self.key)
-        except (TrainingError, LaunchError) as error:
+        except (TrainingError, LaunchError, DeviceError) as error:
             trial.error = error
         finally:
             keep_logs(run_dir, trial.folder, {"chief-0.log": outputs.LOG})
         self._tell(trial, is_only)
+
+    def _tell_wait(self, trial: Trial, error: Exception) -> None:
+        if is_shown(self.spark):
+            name = f"{trial.name}: " if trial.name else ""
+            print(f"hops: {name}waits for GPUs: {describe(error)}", file=sys.stderr, flush=True)
 
     def _tell(self, trial: Trial, is_only: bool) -> None:
         error = trial.error
@@ -124,10 +144,10 @@ def describe(error: Exception) -> str:
     return (what.strip().splitlines() or [type(error).__name__])[0]
 
 
-def count_parallel(spark: Any) -> int:
-    """As many nodes as can run at the same time; Spark itself keeps back what has no slot yet."""
-    slots, _ = spark_facts.wait_for_slots(spark, 1, find_settings(spark).slot_wait_s)
-    return max(1, slots if slots is not None else util.count_executors(spark))
+def count_slots(spark: Any) -> int:
+    """How many nodes can run at the same time now; Spark itself keeps back what has no slot yet."""
+    slots = spark_facts.count_slots(spark)
+    return slots if slots is not None else util.count_executors(spark)
 
 
 def make_env(spark: Any, project: str, num_ps: int = 0) -> dict[str, str]:
@@ -137,10 +157,6 @@ def make_env(spark: Any, project: str, num_ps: int = 0) -> dict[str, str]:
         util.EXECUTORS: str(util.count_executors(spark)),
         util.SERVERS: str(num_ps),
     }
-
-
-def find_settings(spark: Any) -> Any:
-    return resolve({}, lambda key: spark_facts.get_conf(spark, key), os.environ)
 
 
 def is_shown(spark: Any) -> bool:

@@ -96,6 +96,8 @@ class DeviceWish:
     resource: str = "gpu"
     #: For the chief and each worker; None for what Spark gives, or for an even share.
     per_worker: int | None = None
+    #: The most of an even share; 0 for all of it.
+    at_most: int = 0
     per_evaluator: int = 0
     #: The memory that a node takes of a device, which others may then use too; 0 for no limit.
     memory_fraction: float = 0.0
@@ -168,8 +170,8 @@ class Failure:
 
     node: str
     host: str
-    #: "exception", "data", "result", "exit", "signal", "versions", "devices", "peer", "lost",
-    #: "ended" by the driver or "cut" by Spark.
+    #: "exception", "data", "result", "exit", "signal", "versions", "devices", "taken" (devices
+    #: that others have), "peer", "lost", "ended" by the driver or "cut" by Spark.
     kind: str
     #: One sentence without its full stop.
     what: str

@@ -140,6 +140,7 @@ class NodeDevices:
             f" {', '.join(gpu.uuid for gpu in known)}.",
             needed=len(known),
             found=free,
+            is_taken=True,
             advice="Stop the other cluster first.",
         )
 
@@ -191,6 +192,7 @@ class NodeDevices:
                 f" {len(gpus)}, the others compute or are given to other nodes.",
                 needed=count,
                 found=len(chosen),
+                is_taken=count <= len(usable),
                 advice="Lower gpus_per_worker, share them with gpu_memory_fraction, or end what"
                 " computes on them.",
             )

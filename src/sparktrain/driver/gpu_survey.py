@@ -6,7 +6,7 @@ import json
 import os
 import socket
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
@@ -50,6 +50,11 @@ class HostGpus:
     gpus: tuple[KnownGpu, ...] = ()
     #: Why it is not known.
     problem: str = ""
+
+    def emptied(self) -> HostGpus:
+        """The host as it is when nobody has its devices."""
+        gpus = tuple(replace(gpu, share=Fraction(1), is_busy=False) for gpu in self.gpus)
+        return replace(self, gpus=gpus)
 
     @property
     def total(self) -> int:
