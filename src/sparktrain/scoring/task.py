@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -79,14 +79,14 @@ def read_batch(plan: ScorePlan, place: TaskPlace, batch: pa.RecordBatch, first_r
             is_null |= find_nulls(array)
         here = np.flatnonzero(~is_null)
         rows = rows.take(pa.array(here))
-    where = Place(TABLE, place.partition, first_row, is_scored=True)
+    own = here if here is not None else np.arange(batch.num_rows)
+    where = Place(TABLE, place.partition, first_row, is_scored=True, rows=own)
     try:
         return Asked(make_block(rows, plan.inputs.columns, where), here)
     except BadRowError as error:
         if not plan.answers.error_column:
             raise ScoringError(problem=str(error), advice=_ADVICE) from error
-    good, reasons = _find_good(plan, rows, place, first_row)
-    own = here if here is not None else np.arange(batch.num_rows)
+    good, reasons = _find_good(plan, rows, own, where)
     block = make_block(rows.take(pa.array(good, pa.int64())), plan.inputs.columns, where)
     return Asked(block, own[good], {int(own[row]): why for row, why in reasons.items()})
 
@@ -95,17 +95,21 @@ _ADVICE = "Rows that do not fit may have no answer instead: predict(..., on_erro
 
 
 def _find_good(
-    plan: ScorePlan, rows: pa.RecordBatch, place: TaskPlace, first_row: int
+    plan: ScorePlan, rows: pa.RecordBatch, own: np.ndarray[Any, Any], where: Place
 ) -> tuple[np.ndarray[Any, Any], dict[int, str]]:
-    """The rows that fit, and why others do not: halves are tried until single rows are left."""
+    """The rows that fit, and why others do not: halves are tried until single rows are left.
+
+    Args:
+        own: Where the rows are in their batch.
+    """
     reasons: dict[int, str] = {}
     good: list[int] = []
     pending = [(0, rows.num_rows)]
     while pending:
         start, stop = pending.pop()
         try:
-            where = Place(TABLE, place.partition, first_row + start, is_scored=True)
-            make_block(rows.slice(start, stop - start), plan.inputs.columns, where)
+            here = replace(where, rows=own[start:stop])
+            make_block(rows.slice(start, stop - start), plan.inputs.columns, here)
             good.extend(range(start, stop))
         except BadRowError as error:
             if stop - start == 1:
