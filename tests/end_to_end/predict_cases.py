@@ -50,11 +50,24 @@ def write_models(folder: Path) -> dict[str, Any]:
         def split(self, line: Any) -> dict[str, Any]:
             return {"parts": tf.strings.split(line, "-")}
 
+        @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="line")])
+        def odd(self, line: Any) -> dict[str, Any]:
+            """For one line what is no text."""
+            return {
+                "raw": tf.where(line == "odd", b"\xff", line),
+                "size": tf.strings.length(line),
+            }
+
     module = Strings()
     tf.saved_model.save(
         module,
         str(folder / "strings"),
-        signatures={"serving_default": module.serve, "pairs": module.pairs, "split": module.split},
+        signatures={
+            "serving_default": module.serve,
+            "pairs": module.pairs,
+            "split": module.split,
+            "odd": module.odd,
+        },
     )
     return {"flat": model, "both": both, "text": text}
 

@@ -139,6 +139,22 @@ def test_rows_that_fail_have_no_answer_and_a_reason(spark: Any, models: Any, fol
         st.predict(frame.dropna(), folder / "strings").collect()
 
 
+def test_an_answer_that_its_column_cannot_hold(spark: Any, models: Any, folder: Path) -> None:
+    """One that is no text: the other rows of its batch are scored as ever."""
+    rows = [(n, "odd" if n == 3 else str(n)) for n in range(9)]
+    frame = spark.createDataFrame(rows, "id long, line string").coalesce(1)
+    scored = st.predict(frame, folder / "strings", signature="odd", on_error="null")
+    found = {row["id"]: row for row in scored.collect()}
+    assert found[3]["raw"] is None and found[3]["size"] is None
+    assert "'raw' is binary" in found[3]["error"]
+    for row in (found[n] for n in range(9) if n != 3):
+        assert (row["raw"], row["size"], row["error"]) == (str(row["id"]), 1, None)
+    with pytest.raises(Exception, match="'binary' for bytes that are no text"):
+        st.predict(frame, folder / "strings", signature="odd").collect()
+    whole = st.predict(frame, folder / "strings", signature="odd", types={"raw": "binary"})
+    assert bytes(whole.filter("id = 3").first()["raw"]) == b"\xff"
+
+
 def test_a_model_that_takes_batches_of_one_size(spark: Any, models: Any, folder: Path) -> None:
     rows = [(n, [float(n), 1.0, 2.0]) for n in range(5)]
     frame = spark.createDataFrame(rows, "id long, x array<float>").coalesce(1)

@@ -20,10 +20,10 @@ from sparktrain.errors import ModelError, ScoringError
 from sparktrain.scoring.asking import make_ask
 from sparktrain.scoring.columns import TABLE
 from sparktrain.scoring.flow import Answered, Asked, score
-from sparktrain.scoring.picks import make_column
 from sparktrain.scoring.place import TaskPlace, find_place
 from sparktrain.scoring.plan import ScorePlan
-from sparktrain.scoring.spec import ModelSource, Pick
+from sparktrain.scoring.spec import ModelSource
+from sparktrain.scoring.typed import make_columns
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ def answer(
     # The next batch is on its way from Spark while the model answers one.
     with closing(read_ahead(batches)) as ahead:
         for batch, answered in score(ahead, read, ask_lazily, plan.batch_size):
-            yield batch, make_columns(plan, answered, batch.num_rows)
+            yield batch, make_columns(plan.answers, answered, batch.num_rows)
 
 
 def read_batch(plan: ScorePlan, place: TaskPlace, batch: pa.RecordBatch, first_row: int) -> Asked:
@@ -118,43 +118,6 @@ def _find_good(
             middle = (start + stop) // 2
             pending += [(middle, stop), (start, middle)]
     return np.array(good, np.int64), reasons
-
-
-def make_columns(plan: ScorePlan, answered: Answered, num_rows: int) -> list[pa.Array]:
-    """The answers as columns with a value, or null, for each row."""
-    arrays = []
-    for pick, kind in zip(plan.answers.picks, plan.answers.types, strict=True):
-        if not answered.values:
-            arrays.append(pa.nulls(num_rows, kind))
-            continue
-        array = make_column(pick, answered.values[pick.output])
-        arrays.append(_spread(_cast(array, pick, kind), answered, num_rows))
-    if plan.answers.error_column:
-        reasons = [answered.reasons.get(row) for row in range(num_rows)]
-        arrays.append(pa.array(reasons, pa.string()))
-    return arrays
-
-
-def _cast(array: pa.Array, pick: Pick, kind: pa.DataType) -> pa.Array:
-    if array.type == kind:
-        return array
-    try:
-        return array.cast(kind)
-    except pa.ArrowException as error:
-        raise ScoringError(
-            problem=f"The output {pick.output!r} is {array.type} and the column {pick.column!r}"
-            f" {kind}: {error}.",
-            advice=f"Give types={{{pick.column!r}: ...}} with a type that holds the values;"
-            " 'binary' for bytes that are no text.",
-        ) from error
-
-
-def _spread(array: pa.Array, answered: Answered, num_rows: int) -> pa.Array:
-    if answered.good is None:
-        return array
-    places = np.full(num_rows, -1)
-    places[answered.good] = np.arange(len(answered.good))
-    return array.take(pa.array(places, mask=places < 0))
 
 
 @dataclass(frozen=True)
