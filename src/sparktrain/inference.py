@@ -169,9 +169,10 @@ def _look(
     """The model, what it is, and what is wanted of it."""
     from sparktrain.driver.model_sources import find_source
     from sparktrain.driver.score_wishes import name_picks
-    from sparktrain.driver.scores import describe_model
+    from sparktrain.driver.scores import check_size, describe_model
 
     source = find_source(model, build, signature)
+    check_size(spark, source)
     info = describe_model(spark, source)
     picks = name_picks(outputs, [one.name for one in info.outputs])
     known = {one.name for one in info.outputs}
