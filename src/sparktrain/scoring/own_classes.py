@@ -5,36 +5,78 @@ They travel beside it, pickled, so that a model is loaded where nobody has regis
 
 from __future__ import annotations
 
+import contextlib
 import pickle
 import sys
 import types
 import warnings
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
+
+from sparktrain.scoring.by_value import pickling_by_value
 
 _KERAS = ("keras", "tf_keras")
 
 
+@dataclass(frozen=True)
+class Packed:
+    """The user's own code in a model, ready to travel.
+
+    Attributes:
+        body: All of it, pickled; empty if there is none.
+        by_name: Why some travels with its name only, which Python must find in a module.
+        failed: Why some does not travel at all.
+    """
+
+    body: bytes
+    by_name: Mapping[str, Exception]
+    failed: Mapping[str, Exception]
+
+
 def pack_classes(model: Any) -> bytes:
-    """What the layers of a model are made of that is not of Keras; empty if it all is.
+    """What a model is made of that is not of Keras; warns of what cannot travel.
 
     Keras is not imported here: the model has brought its own.
     """
+    packed = pack_own(find_own(model))
+    for name, error in packed.by_name.items():
+        warnings.warn(
+            f"{name} of the model {model.name!r} travels with its name only"
+            f" ({type(error).__name__}: {error}). Where the model is loaded, Python must find its"
+            " module.",
+            stacklevel=2,
+        )
+    for name, error in packed.failed.items():
+        warnings.warn(
+            f"{name} of the model {model.name!r} cannot travel with it"
+            f" ({type(error).__name__}: {error}), so that it is missed where the model is loaded"
+            " elsewhere. Put it into a module that executors can import, and register it there:"
+            " @keras.saving.register_keras_serializable().",
+            stacklevel=2,
+        )
+    return packed.body
+
+
+def pack_own(own: Mapping[str, Any]) -> Packed:
+    """Classes and functions by their names in Keras: pickled whole where that can be."""
     import cloudpickle
 
-    packed: dict[str, bytes] = {}
-    for name, one in find_own(model).items():
-        try:
-            packed[name] = cloudpickle.dumps(one)
-        except Exception as error:  # whatever its class holds on to
-            warnings.warn(
-                f"{one.__qualname__} of the model {model.name!r} cannot travel with it"
-                f" ({type(error).__name__}: {error}), so that the model cannot be loaded"
-                " elsewhere. Put it into a module that executors can import, and register it"
-                " there: @keras.saving.register_keras_serializable().",
-                stacklevel=2,
-            )
-    return pickle.dumps(packed) if packed else b""
+    bodies: dict[str, bytes] = {}
+    by_name: dict[str, Exception] = {}
+    failed: dict[str, Exception] = {}
+    with pickling_by_value():
+        for name, one in own.items():
+            try:
+                bodies[name] = cloudpickle.dumps(one)
+            except Exception as error:  # whatever its code holds on to
+                failed[name] = error
+    for name in list(failed):
+        # What is in no module has no other way: the first error says why.
+        with contextlib.suppress(Exception):
+            bodies[name] = cloudpickle.dumps(own[name])
+            by_name[name] = failed.pop(name)
+    return Packed(pickle.dumps(bodies) if bodies else b"", by_name, failed)
 
 
 def open_classes(packed: bytes) -> dict[str, Any]:

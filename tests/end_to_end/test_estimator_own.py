@@ -1,0 +1,128 @@
+"""Models with layers, losses and metrics of one's own: trained, saved, and loaded without them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import estimator_cases as cases
+import sparktrain as st
+
+SCRIPT = Path(__file__).with_name("own_session.py")
+
+#: Two modules beside a user's script.
+MODULES = {
+    "own_layers.py": """
+import keras
+import own_parts
+
+
+class Base(keras.layers.Layer):
+    def call(self, values):
+        return values * own_parts.FACTOR
+
+
+@keras.saving.register_keras_serializable("own")
+class Twice(Base):
+    pass
+
+
+def build():
+    layers = [keras.Input((5,)), Twice(), keras.layers.Dense(1, activation=own_parts.as_it_is)]
+    return keras.Sequential(layers)
+""",
+    "own_parts.py": """
+import keras
+
+FACTOR = 2.0
+
+
+def as_it_is(values):
+    return values
+
+
+def half_square(y_true, y_pred):
+    return keras.ops.mean(keras.ops.square(y_true - y_pred), axis=-1) / FACTOR
+
+
+def largest(y_true, y_pred):
+    return keras.ops.max(keras.ops.abs(y_true - y_pred))
+
+
+class Count(keras.metrics.Metric):
+    def __init__(self, name="count", **options):
+        super().__init__(name=name, **options)
+        self.total = self.add_weight(name="total", initializer="zeros")
+
+    def update_state(self, y_true, y_pred, sample_weight=None):
+        self.total.assign_add(FACTOR / FACTOR)
+
+    def result(self):
+        return self.total
+
+
+class Slow(keras.optimizers.SGD):
+    pass
+""",
+}
+
+
+@pytest.fixture
+def code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    folder = tmp_path / "code"
+    folder.mkdir()
+    for name, text in MODULES.items():
+        (folder / name).write_text(text)
+    monkeypatch.syspath_prepend(str(folder))
+    yield folder
+    for name in MODULES:
+        sys.modules.pop(name.removesuffix(".py"), None)
+
+
+def build_own() -> Any:
+    from own_layers import build  # type: ignore[import-not-found]
+
+    return build()
+
+
+build_own.__module__ = "__main__"  # travels by value; what it imports does not
+
+
+def make(**wishes: Any) -> st.KerasRegressor:
+    kept = {"featureCols": ["x"], "labelCol": "y", "batchSize": 16, "epochs": 2, "seed": 5}
+    return st.KerasRegressor(**{**kept, "shuffle": False, "progress": False, **wishes})
+
+
+def load_elsewhere(model: Any, frame: Any, folder: Path) -> dict[str, Any]:
+    folder.mkdir()
+    model.write().save(str(folder / "model"))
+    frame.write.parquet(str(folder / "rows.parquet"))
+    done = subprocess.run(
+        [sys.executable, str(SCRIPT), str(folder)],
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stdout[-3000:]
+    answer: dict[str, Any] = json.loads((folder / "answer.json").read_text())
+    assert not answer["is known"]
+    return answer
+
+
+def test_a_function_that_imports_own_layers(spark: Any, code: Path, tmp_path: Path) -> None:
+    """What the nodes import from beside the script is saved with the model."""
+    frame = cases.make_line(spark)
+    model = make(model=build_own, loss="mse").fit(frame)
+    expected = [row["prediction"] for row in model.transform(frame).orderBy("y").collect()]
+    answer = load_elsewhere(model, frame, tmp_path / "elsewhere")
+    np.testing.assert_allclose(answer["scored"], expected, rtol=1e-5)
+    np.testing.assert_allclose(answer["plain"], expected, rtol=1e-5)
