@@ -169,10 +169,13 @@ def _look(
     """The model, what it is, and what is wanted of it."""
     from sparktrain.driver.model_sources import find_source
     from sparktrain.driver.score_wishes import name_picks
-    from sparktrain.driver.scores import describe_model
+    from sparktrain.driver.scores import check_size, describe_model
 
     source = find_source(model, build, signature)
-    info = describe_model(spark, source)
+    check_size(spark, source)
+    # A model of an estimator remembers; of any other one a worker has to load it.
+    trained = getattr(model, "contract", None)
+    info = describe_model(spark, source) if trained is None else trained.info
     picks = name_picks(outputs, [one.name for one in info.outputs])
     known = {one.name for one in info.outputs}
     layers = tuple(dict.fromkeys(pick.output for pick in picks if pick.output not in known))

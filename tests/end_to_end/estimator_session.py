@@ -22,6 +22,13 @@ def build() -> Any:
     return keras.Sequential([keras.Input((4,)), keras.layers.Dense(3, activation="softmax")])
 
 
+def make_large() -> Any:
+    """A model of this process that no message of Connect has room for."""
+    import keras
+
+    return keras.Sequential([keras.Input((1,)), keras.layers.Embedding(27_000_000, 1)])
+
+
 def main(folder: Path) -> None:
     from pyspark.ml import Pipeline, PipelineModel
     from pyspark.ml.feature import VectorAssembler
@@ -59,6 +66,10 @@ def main(folder: Path) -> None:
         fitted.stages[-1].transform(frame)
     except st.ConfigError as error:
         answer["error"] = str(error)
+    try:
+        st.predict(frame, make_large(), inputs="a")
+    except st.ModelError as error:
+        answer["large"] = str(error)
     (folder / "answer.json").write_text(json.dumps(answer))
     spark.stop()
 

@@ -56,6 +56,7 @@ def test_over_connect_and_without_the_training_code(spark: Any, tmp_path: Path) 
     hits = sum(prediction == index for prediction, index, _ in answer["fitted"])
     assert hits > 110 and answer["again"] == answer["fitted"]
     assert "'v'" in answer["error"]
+    assert "more than Spark Connect lets through" in answer["large"]
     for (best, scores), (prediction, _, probability) in zip(
         answer["alone"], answer["fitted"], strict=True
     ):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -38,7 +41,10 @@ def collect(scored: Any, column: str = "prediction") -> np.ndarray[Any, Any]:
     return np.array([row[column] for row in rows])
 
 
-@pytest.mark.parametrize("kind", ["flat.keras", "flat_saved", "flat.weights.h5", "object"])
+KINDS = ["flat.keras", "flat.h5", "flat_saved", "flat.weights.h5", "object"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_each_kind_of_model(kind: str, frame: Any, models: Any, folder: Path) -> None:
     model = models["flat"] if kind == "object" else folder / kind
     build = build_flat if kind.endswith("weights.h5") else None
@@ -49,6 +55,19 @@ def test_each_kind_of_model(kind: str, frame: Any, models: Any, folder: Path) ->
     np.testing.assert_allclose(collect(scored), expected, rtol=1e-5, atol=1e-6)
     row = scored.filter("id = 7").first()
     assert row["name"] == "name 7"
+
+
+def test_files_of_keras_2(spark: Any, tmp_path: Path) -> None:
+    """Keras 3 reads neither: the version that is in the file says who does."""
+    pytest.importorskip("tf_keras", reason="tf-keras is not installed")
+    script = Path(__file__).with_name("predict_cases.py")
+    command = [sys.executable, str(script), str(tmp_path)]
+    written = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+    expected = json.loads(written.stdout.splitlines()[-1])
+    frame = spark.createDataFrame([([1.0] * 4,)], "words array<float>")
+    for name in ("old.keras", "old.h5"):
+        found = st.predict(frame, tmp_path / name, outputs={"mood": "p"}).first()["p"]
+        assert found == pytest.approx(expected, abs=1e-5), name
 
 
 def test_classes_layers_and_what_is_kept(frame: Any, models: Any, folder: Path) -> None:
@@ -137,6 +156,22 @@ def test_rows_that_fail_have_no_answer_and_a_reason(spark: Any, models: Any, fol
     assert {row["id"]: row["number"] for row in filled.collect()}[5] == 55.0
     with pytest.raises(Exception, match=r"failed, among \d+ rows of partition 0: InvalidArg"):
         st.predict(frame.dropna(), folder / "strings").collect()
+
+
+def test_an_answer_that_its_column_cannot_hold(spark: Any, models: Any, folder: Path) -> None:
+    """One that is no text: the other rows of its batch are scored as ever."""
+    rows = [(n, "odd" if n == 3 else str(n)) for n in range(9)]
+    frame = spark.createDataFrame(rows, "id long, line string").coalesce(1)
+    scored = st.predict(frame, folder / "strings", signature="odd", on_error="null")
+    found = {row["id"]: row for row in scored.collect()}
+    assert found[3]["raw"] is None and found[3]["size"] is None
+    assert "'raw' is binary" in found[3]["error"]
+    for row in (found[n] for n in range(9) if n != 3):
+        assert (row["raw"], row["size"], row["error"]) == (str(row["id"]), 1, None)
+    with pytest.raises(Exception, match="'binary' for bytes that are no text"):
+        st.predict(frame, folder / "strings", signature="odd").collect()
+    whole = st.predict(frame, folder / "strings", signature="odd", types={"raw": "binary"})
+    assert bytes(whole.filter("id = 3").first()["raw"]) == b"\xff"
 
 
 def test_a_model_that_takes_batches_of_one_size(spark: Any, models: Any, folder: Path) -> None:

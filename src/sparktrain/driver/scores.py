@@ -68,7 +68,7 @@ def score_frame(
     from sparktrain.driver.tables import quote
 
     choices = Choices(batch_size, on_error, error_column, nulls, fill, pad, shapes)
-    _check_size(frame, source)
+    check_size(frame.sparkSession, source)
     answers = find_answers(source, info, picks, choices)
     kept = _find_kept(frame, keep, answers)
     fields = frame.schema.jsonValue()["fields"]
@@ -82,15 +82,17 @@ def score_frame(
     return map_in_arrow(chosen, ScoreTask(plan, tuple(kept)), schema)
 
 
-def _check_size(frame: Any, source: ModelSource) -> None:
+def check_size(spark: Any, source: ModelSource) -> None:
+    """Before anything that a model travels with: gRPC's own error does not say what to do."""
     from sparktrain.driver.spark_facts import is_connect
 
-    if len(source.packed) > CONNECT_BYTES and is_connect(frame.sparkSession):
+    if len(source.packed) > CONNECT_BYTES and is_connect(spark):
         raise ModelError(
             model=source.name,
             problem=f"It has {len(source.packed):,} bytes, more than Spark Connect lets through.",
-            advice="Write it to a place that the executors can read, as with model.export(), and"
-            " give its path to sparktrain.predict().",
+            advice="Write it to a place that the executors can read, as with model.save() of Keras"
+            " or model.export() of an estimator's model, and give its path to"
+            " sparktrain.predict().",
         )
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import gc
 import io
-import json
 import sys
 import tempfile
 import threading
@@ -16,6 +15,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from sparktrain.errors import ModelError
+from sparktrain.scoring.keras_files import find_version
 from sparktrain.scoring.own_classes import load_with
 from sparktrain.scoring.scorer import KerasScorer, Scorer, SignatureScorer
 from sparktrain.scoring.spec import KERAS, SAVED_MODEL, ModelSource
@@ -84,12 +84,19 @@ def _extend_path(folders: tuple[str, ...]) -> None:
 
 def _find_keras(path: Path) -> Any:
     """The Keras that wrote the file: a file of Keras 2 is read by tf_keras."""
-    if path.suffix == ".keras":
-        with zipfile.ZipFile(path) as archive:
-            version = json.loads(archive.read("metadata.json")).get("keras_version", "3")
-        if str(version).startswith("2."):
+    version = find_version(path)
+    if int(version.split(".")[0]) < 3:
+        try:
             import tf_keras
-
+        except ImportError as error:
+            # Keras 3 reads many of the older kind.
+            if path.suffix == ".keras":
+                raise ModelError(
+                    model=path.name,
+                    problem=f"It was written by Keras {version}.",
+                    advice="Install tf-keras for the Python of every executor.",
+                ) from error
+        else:
             return tf_keras
     import keras
 

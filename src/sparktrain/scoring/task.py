@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -20,10 +20,10 @@ from sparktrain.errors import ModelError, ScoringError
 from sparktrain.scoring.asking import make_ask
 from sparktrain.scoring.columns import TABLE
 from sparktrain.scoring.flow import Answered, Asked, score
-from sparktrain.scoring.picks import make_column
 from sparktrain.scoring.place import TaskPlace, find_place
 from sparktrain.scoring.plan import ScorePlan
-from sparktrain.scoring.spec import ModelSource, Pick
+from sparktrain.scoring.spec import ModelSource
+from sparktrain.scoring.typed import make_columns
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ def answer(
     # The next batch is on its way from Spark while the model answers one.
     with closing(read_ahead(batches)) as ahead:
         for batch, answered in score(ahead, read, ask_lazily, plan.batch_size):
-            yield batch, make_columns(plan, answered, batch.num_rows)
+            yield batch, make_columns(plan.answers, answered, batch.num_rows)
 
 
 def read_batch(plan: ScorePlan, place: TaskPlace, batch: pa.RecordBatch, first_row: int) -> Asked:
@@ -79,14 +79,14 @@ def read_batch(plan: ScorePlan, place: TaskPlace, batch: pa.RecordBatch, first_r
             is_null |= find_nulls(array)
         here = np.flatnonzero(~is_null)
         rows = rows.take(pa.array(here))
-    where = Place(TABLE, place.partition, first_row, is_scored=True)
+    own = here if here is not None else np.arange(batch.num_rows)
+    where = Place(TABLE, place.partition, first_row, is_scored=True, rows=own)
     try:
         return Asked(make_block(rows, plan.inputs.columns, where), here)
     except BadRowError as error:
         if not plan.answers.error_column:
             raise ScoringError(problem=str(error), advice=_ADVICE) from error
-    good, reasons = _find_good(plan, rows, place, first_row)
-    own = here if here is not None else np.arange(batch.num_rows)
+    good, reasons = _find_good(plan, rows, own, where)
     block = make_block(rows.take(pa.array(good, pa.int64())), plan.inputs.columns, where)
     return Asked(block, own[good], {int(own[row]): why for row, why in reasons.items()})
 
@@ -95,17 +95,21 @@ _ADVICE = "Rows that do not fit may have no answer instead: predict(..., on_erro
 
 
 def _find_good(
-    plan: ScorePlan, rows: pa.RecordBatch, place: TaskPlace, first_row: int
+    plan: ScorePlan, rows: pa.RecordBatch, own: np.ndarray[Any, Any], where: Place
 ) -> tuple[np.ndarray[Any, Any], dict[int, str]]:
-    """The rows that fit, and why others do not: halves are tried until single rows are left."""
+    """The rows that fit, and why others do not: halves are tried until single rows are left.
+
+    Args:
+        own: Where the rows are in their batch.
+    """
     reasons: dict[int, str] = {}
     good: list[int] = []
     pending = [(0, rows.num_rows)]
     while pending:
         start, stop = pending.pop()
         try:
-            where = Place(TABLE, place.partition, first_row + start, is_scored=True)
-            make_block(rows.slice(start, stop - start), plan.inputs.columns, where)
+            here = replace(where, rows=own[start:stop])
+            make_block(rows.slice(start, stop - start), plan.inputs.columns, here)
             good.extend(range(start, stop))
         except BadRowError as error:
             if stop - start == 1:
@@ -114,43 +118,6 @@ def _find_good(
             middle = (start + stop) // 2
             pending += [(middle, stop), (start, middle)]
     return np.array(good, np.int64), reasons
-
-
-def make_columns(plan: ScorePlan, answered: Answered, num_rows: int) -> list[pa.Array]:
-    """The answers as columns with a value, or null, for each row."""
-    arrays = []
-    for pick, kind in zip(plan.answers.picks, plan.answers.types, strict=True):
-        if not answered.values:
-            arrays.append(pa.nulls(num_rows, kind))
-            continue
-        array = make_column(pick, answered.values[pick.output])
-        arrays.append(_spread(_cast(array, pick, kind), answered, num_rows))
-    if plan.answers.error_column:
-        reasons = [answered.reasons.get(row) for row in range(num_rows)]
-        arrays.append(pa.array(reasons, pa.string()))
-    return arrays
-
-
-def _cast(array: pa.Array, pick: Pick, kind: pa.DataType) -> pa.Array:
-    if array.type == kind:
-        return array
-    try:
-        return array.cast(kind)
-    except pa.ArrowException as error:
-        raise ScoringError(
-            problem=f"The output {pick.output!r} is {array.type} and the column {pick.column!r}"
-            f" {kind}: {error}.",
-            advice=f"Give types={{{pick.column!r}: ...}} with a type that holds the values;"
-            " 'binary' for bytes that are no text.",
-        ) from error
-
-
-def _spread(array: pa.Array, answered: Answered, num_rows: int) -> pa.Array:
-    if answered.good is None:
-        return array
-    places = np.full(num_rows, -1)
-    places[answered.good] = np.arange(len(answered.good))
-    return array.take(pa.array(places, mask=places < 0))
 
 
 @dataclass(frozen=True)

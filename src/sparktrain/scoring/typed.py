@@ -1,0 +1,89 @@
+"""Answers as columns of the types that were told before the job: for each row a value, or null."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from sparktrain.errors import ScoringError
+from sparktrain.scoring.flow import Answered
+from sparktrain.scoring.picks import make_column
+from sparktrain.scoring.plan import Answers
+from sparktrain.scoring.spec import Pick
+
+
+def make_columns(answers: Answers, answered: Answered, num_rows: int) -> list[pa.Array]:
+    """The columns of the answers, and that of the reasons if there is one.
+
+    A value that its type cannot hold fails the job; where reasons are told it leaves its row
+    without an answer.
+    """
+    arrays: list[pa.Array] = []
+    reasons = dict(answered.reasons)
+    if answered.values:
+        good = answered.good if answered.good is not None else np.arange(num_rows)
+        for pick, kind in zip(answers.picks, answers.types, strict=True):
+            array = make_column(pick, answered.values[pick.output])
+            try:
+                arrays.append(_cast(array, pick, kind))
+            except ScoringError:
+                if not answers.error_column:
+                    raise
+                array, bad = _cast_each(array, pick, kind)
+                arrays.append(array)
+                reasons.update({int(good[row]): why for row, why in bad.items()})
+    arrays = _spread(arrays, answered, reasons, num_rows)
+    if not arrays:
+        arrays = [pa.nulls(num_rows, kind) for kind in answers.types]
+    if answers.error_column:
+        arrays.append(pa.array([reasons.get(row) for row in range(num_rows)], pa.string()))
+    return arrays
+
+
+def _cast(array: pa.Array, pick: Pick, kind: pa.DataType) -> pa.Array:
+    if array.type == kind:
+        return array
+    try:
+        return array.cast(kind)
+    except pa.ArrowException as error:
+        raise ScoringError(
+            problem=f"The output {pick.output!r} is {array.type} and the column {pick.column!r}"
+            f" {kind}: {error}.",
+            advice=f"Give types={{{pick.column!r}: ...}} with a type that holds the values;"
+            " 'binary' for bytes that are no text.",
+        ) from error
+
+
+def _cast_each(array: pa.Array, pick: Pick, kind: pa.DataType) -> tuple[pa.Array, dict[int, str]]:
+    """With null for rows that cannot be cast, and why: halves are tried until one is left."""
+    pieces: list[pa.Array] = []
+    reasons: dict[int, str] = {}
+    pending = [(0, len(array))]
+    while pending:
+        start, stop = pending.pop()
+        try:
+            # Not a slice: Arrow looks also at what lists have before and behind it.
+            piece = array.take(pa.array(np.arange(start, stop)))
+            pieces.append(_cast(piece, pick, kind))
+        except ScoringError as error:
+            if stop - start == 1:
+                reasons[start] = error.problem.rstrip(".")
+                pieces.append(pa.nulls(1, kind))
+                continue
+            middle = (start + stop) // 2
+            pending += [(middle, stop), (start, middle)]
+    return pa.concat_arrays(pieces), reasons
+
+
+def _spread(
+    arrays: list[pa.Array], answered: Answered, reasons: dict[int, str], num_rows: int
+) -> list[pa.Array]:
+    """To the rows that have an answer; one with a reason has none in any column."""
+    if answered.good is None and not reasons:
+        return arrays
+    good = answered.good if answered.good is not None else np.arange(num_rows)
+    places = np.full(num_rows, -1)
+    places[good] = np.arange(len(good))
+    places[list(reasons)] = -1
+    index = pa.array(places, mask=places < 0)
+    return [array.take(index) for array in arrays]

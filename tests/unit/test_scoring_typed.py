@@ -1,0 +1,74 @@
+"""Answers that their column cannot hold: the job fails, or the row has no answer and a reason."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from sparktrain.errors import ScoringError
+from sparktrain.scoring.flow import Answered
+from sparktrain.scoring.plan import Answers
+from sparktrain.scoring.spec import Pick
+from sparktrain.scoring.typed import make_columns
+
+PICKS = (Pick("text", "t"), Pick("score", "s"))
+TYPES = (pa.string(), pa.float32())
+TEXTS = np.array([b"a", b"\xff", b"c", "é".encode()], object)
+SCORES = np.arange(4, dtype="float32")
+
+
+def make(answered: Answered, num_rows: int, error_column: str = "why", **changes: Any) -> Any:
+    answers = Answers(**{"picks": PICKS, "types": TYPES, "error_column": error_column, **changes})
+    arrays = make_columns(answers, answered, num_rows)
+    for array, kind in zip(arrays, answers.types, strict=False):
+        assert array.type == kind
+    return [array.to_pylist() for array in arrays]
+
+
+def test_a_value_that_cannot_be_cast_takes_no_other_row_along() -> None:
+    texts, scores, reasons = make(Answered(4, {"text": TEXTS, "score": SCORES}), 4)
+    assert texts == ["a", None, "c", "é"]
+    assert scores == [0.0, None, 2.0, 3.0]  # a row has all of its answers, or none
+    assert reasons[1].startswith("The output 'text' is binary and the column 't' string: ")
+    assert "UTF8" in reasons[1] and [reasons[0], *reasons[2:]] == [None] * 3
+
+
+def test_without_a_column_for_reasons_it_is_an_error() -> None:
+    with pytest.raises(ScoringError, match="'binary' for bytes that are no text"):
+        make(Answered(4, {"text": TEXTS, "score": SCORES}), 4, "")
+
+
+def test_rows_keep_their_places_beside_others_without_an_answer() -> None:
+    good = np.array([1, 2, 4, 5])
+    answered = Answered(7, {"text": TEXTS, "score": SCORES}, good, {0: "bad", 3: "null"})
+    texts, scores, reasons = make(answered, 7)
+    assert texts == [None, "a", None, None, "c", "é", None]
+    assert scores == [None, 0.0, None, None, 2.0, 3.0, None]
+    assert [reason and reason[:10] for reason in reasons] == [
+        "bad", None, "The output", "null", None, None, None]  # fmt: skip
+
+
+def test_values_inside_of_lists() -> None:
+    lists = pa.array([[b"a"], [b"b", b"\xff"], [], [b"c"], [b"\xfe"]])
+    changes = {"picks": (Pick("text", "t"),), "types": (pa.list_(pa.string()),)}
+    texts, reasons = make(Answered(5, {"text": lists}), 5, **changes)
+    assert texts == [["a"], None, [], ["c"], None]
+    assert [reason is not None for reason in reasons] == [False, True, False, False, True]
+
+
+def test_numbers_that_a_wished_type_cannot_hold() -> None:
+    changes = {"picks": (Pick("score", "s"),), "types": (pa.int8(),)}
+    values = np.array([1.0, 1.5, 300.0, 4.0], "float32")
+    numbers, reasons = make(Answered(4, {"score": values}), 4, **changes)
+    assert numbers == [1, None, None, 4]
+    assert "truncated" in reasons[1] and "300" in reasons[2]
+
+
+def test_no_answers_at_all() -> None:
+    assert make(Answered(2, {}, np.arange(0), {0: "a", 1: "b"}), 2) == [[None] * 2] * 2 + [
+        ["a", "b"]
+    ]
+    assert make(Answered(0, {}), 0) == [[], [], []]
