@@ -192,7 +192,7 @@ class NodeDevices:
                 f" {len(gpus)}, the others compute or are given to other nodes.",
                 needed=count,
                 found=len(chosen),
-                is_taken=count <= len(usable),
+                is_taken=count <= len(gpus),
                 advice="Lower gpus_per_worker, share them with gpu_memory_fraction, or end what"
                 " computes on them.",
             )
