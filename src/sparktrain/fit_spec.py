@@ -138,7 +138,7 @@ class Candidate:
         callbacks: A pickled list of callbacks, or of a function that makes one; empty for none.
         window: Rows to shuffle within; 0 keeps the order.
         patience: Arguments of early stopping; None for none.
-        is_classifier: Whether the user said that it is about classes.
+        is_of_classes: What the user said about labels; None if the loss says.
     """
 
     model: ModelPart
@@ -155,7 +155,7 @@ class Candidate:
     patience: Mapping[str, Any] | None = None
     time_limit_s: float | None = None
     verbose: int = 0
-    is_classifier: bool = False
+    is_of_classes: bool | None = None
 
 
 @dataclass(frozen=True)

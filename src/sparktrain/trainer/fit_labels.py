@@ -71,16 +71,20 @@ def match_labels(
 
 
 def plan_label(
-    spec: LabelSpec, column: Column, output: TensorInfo, kind: LossKind, is_classifier: bool
+    spec: LabelSpec, column: Column, output: TensorInfo, kind: LossKind, is_of_classes: bool | None
 ) -> LabelPlan:
-    """What becomes of a column of labels; raises SchemaError for what does not fit the output."""
+    """What becomes of a column of labels; raises SchemaError for what does not fit the output.
+
+    Args:
+        is_of_classes: What the user said about labels; None if the loss says.
+    """
     shape = column.shape
     if len(output.shape) > 1 or None in output.shape:
         return _plan_many(spec, column, output, kind)
     width = output.shape[0] if output.shape else 1
     width = width or 1
     is_scalar = shape in ((), (1,))
-    is_of_classes = kind.is_of_classes or is_classifier
+    is_of_classes = kind.is_of_classes if is_of_classes is None else is_of_classes
     if column.dtype == "string":
         raise SchemaError(
             table=TRAIN,

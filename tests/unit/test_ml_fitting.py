@@ -1,0 +1,92 @@
+"""How candidates are trained through run(): which fit a folder belongs to, and who has failed."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import zipfile
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+import sparktrain as st
+from sparktrain.fit_spec import Candidate, DataSpec, Fitted, LabelSpec, ModelPart
+from sparktrain.ml import fitting
+from sparktrain.ml.fitting import fingerprint, pick_history
+from sparktrain.ml.prepare import Prepared
+from sparktrain.scoring.keras_files import digest_keras
+
+
+def test_history_is_that_of_one_fit() -> None:
+    rows = [
+        {"epoch": 1, "loss": 3.0},
+        {"fit": 2, "epoch": 1, "loss": 2.0},
+        {"epoch": 2, "loss": 1.0},
+    ]
+    assert pick_history(rows, 1) == ({"epoch": 1, "loss": 3.0}, {"epoch": 2, "loss": 1.0})
+    assert pick_history(rows, 2) == ({"epoch": 1, "loss": 2.0},)
+
+
+def test_another_fit_has_another_fingerprint() -> None:
+    prepared = Prepared({}, DataSpec(("x",), (LabelSpec("y"),)))
+    one = Candidate(ModelPart("f", function=b"1"), 32, 1, 0)
+    longer = dataclasses.replace(one, epochs=9, model=ModelPart("f", function=b"2"))
+    other = dataclasses.replace(one, learning_rate=0.1)
+    assert fingerprint(prepared, [one]) == fingerprint(prepared, [longer])
+    assert fingerprint(prepared, [one]) != fingerprint(prepared, [other])
+
+
+def save(path: Path, config: str, weights: bytes, date: str) -> bytes:
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("metadata.json", json.dumps({"date_saved": date}))
+        archive.writestr("config.json", config)
+        archive.writestr("model.weights.h5", weights)
+    return path.read_bytes()
+
+
+def test_a_model_saved_again_is_the_same_fit(tmp_path: Path) -> None:
+    prepared = Prepared({}, DataSpec(("x",), (LabelSpec("y"),)))
+    files = [
+        save(tmp_path / "one.keras", "{}", b"1", "monday"),
+        save(tmp_path / "two.keras", "{}", b"1", "tuesday"),
+        save(tmp_path / "three.keras", "{}", b"2", "tuesday"),
+    ]
+    assert len(set(files)) == 3
+    found = [
+        fingerprint(prepared, [Candidate(ModelPart("m", file=one), 32, 1, 0)]) for one in files
+    ]
+    assert found[0] == found[1] != found[2]
+    assert digest_keras(b"no zip") != digest_keras(b"other")
+
+
+def test_who_cannot_see_what_is_done_trains_one_by_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second of three fails, on a disk that is not the driver's: only it is blamed."""
+    runs: list[list[int]] = []
+
+    def run(function: Any, *, args: Any, **_: Any) -> Any:
+        seeds = [one.seed for one in args.candidates]
+        runs.append(seeds)
+        if 2 in seeds:
+            raise st.NodeFailedError(node="chief:0", host="h", what="the second")
+        models = [Fitted(b"", {}, str(seed)) for seed in seeds]
+        return SimpleNamespace(
+            run_dir=str(tmp_path), value=models, metrics=[], tensorboard_command="tensorboard"
+        )
+
+    monkeypatch.setattr(fitting, "run", run)
+    monkeypatch.setattr(fitting.spark_facts, "count_slots", lambda spark: None)
+    monkeypatch.setattr(fitting.spark_facts, "get_conf", lambda spark, key: None)
+    prepared = Prepared({}, DataSpec(("x",), (LabelSpec("y"),)))
+    candidates = [Candidate(ModelPart("m"), 32, 1, seed) for seed in (1, 2, 3)]
+    wishes = fitting.RunWishes(1, 0, str(tmp_path), None, None, None)
+    found = fitting.train(None, prepared, candidates, wishes, is_grid=True)  # type: ignore[arg-type]
+    assert runs == [[1, 2, 3], [1], [2], [3]]
+    assert [getattr(one, "fitted", None) and one.fitted.summary for one in found] == [
+        "1",
+        None,
+        "3",
+    ]  # type: ignore[union-attr]
