@@ -25,12 +25,29 @@ def column(name: str, dtype: str = "float", *shape: int | None) -> Column:
         ("SparseCategoricalCrossentropy", "sparse", False),
         ({"class_name": "BinaryCrossentropy", "config": {"from_logits": True}}, "binary", True),
         ({"class_name": "function", "config": "categorical_crossentropy"}, "categorical", False),
-        ("mse", "", False),
+        ("mse", "each", False),
+        ({"class_name": "KLDivergence", "config": {}}, "each", False),
+        ("circle", "no classes", False),
+        (len, "", False),
         (None, "", False),
     ],
 )
 def test_losses_are_known_by_name(loss: Any, kind: str, is_logits: bool) -> None:
     assert find_kind(loss) == LossKind(kind, is_logits)
+
+
+def test_every_loss_of_keras_is_known() -> None:
+    keras = pytest.importorskip("keras")
+    from keras.src.losses import ALL_OBJECTS_DICT
+
+    bases = (keras.losses.Loss, ALL_OBJECTS_DICT["LossFunctionWrapper"])
+    names = [name for name, loss in ALL_OBJECTS_DICT.items() if loss not in bases]
+    assert len(names) > 40
+    for name in names:
+        assert find_kind(name).labels, name
+        loss = keras.losses.get(name)
+        made = [loss, keras.losses.serialize(loss)]
+        assert [find_kind(one).labels for one in made] == [find_kind(name).labels] * 2, name
 
 
 def label(
@@ -55,6 +72,23 @@ def test_labels_take_the_form_of_the_loss() -> None:
     assert (number.task, number.shape, number.is_plain) == ("regression", (1,), False)
     own = label(whole, 3, loss="own", is_of_classes=True)
     assert own.task == "classification" and own.dtype == "int32"
+
+
+@pytest.mark.parametrize("loss", ["mse", "categorical_hinge", "KLDivergence"])
+def test_losses_that_compare_values_get_one_for_each_class(loss: str) -> None:
+    found = label(column("y", "integer"), 3, loss=loss, is_of_classes=True, num_classes=3)
+    assert (found.task, found.one_hot, found.shape) == ("classification", 3, (3,))
+    given = label(column("y", "float", 3), 3, loss=loss, is_of_classes=True)
+    assert (given.task, given.one_hot, given.is_plain) == ("classification", 0, True)
+    two = label(column("y", "integer"), 1, loss=loss, is_of_classes=True, num_classes=2)
+    assert (two.task, two.one_hot, two.dtype) == ("classification", 0, "float32")
+
+
+def test_losses_without_classes_are_refused_by_name() -> None:
+    with pytest.raises(st.ConfigError, match=r"loss circle .*'out'.*'y'"):
+        label(column("y", "integer"), 3, loss="circle", is_of_classes=True)
+    with pytest.raises(st.SchemaError, match=r"shape \(3,\)"):
+        label(column("y", "float", 3), 3, loss="sparse_categorical_crossentropy")
 
 
 def test_a_regressor_is_one_whatever_its_loss() -> None:

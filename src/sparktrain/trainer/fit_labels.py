@@ -13,6 +13,8 @@ from sparktrain.fit_spec import (
     BINARY,
     CATEGORICAL,
     CLASSIFICATION,
+    EACH,
+    NO_CLASSES,
     REGRESSION,
     SPARSE,
     TRAIN,
@@ -95,6 +97,13 @@ def plan_label(
     if not is_of_classes or (not is_scalar and (kind.labels == BINARY or width == 1)):
         task = REGRESSION if not is_of_classes else VALUES
         return _plan_values(spec, column, output, task)
+    if kind.labels == NO_CLASSES:
+        raise ConfigError(
+            problem=f"The loss {kind.name} of the output {output.name!r} has no classes that the"
+            f" labels of {column.name!r} could be.",
+            advice="Expected a loss such as 'sparse_categorical_crossentropy', or one of your own"
+            " that takes positions of classes.",
+        )
     num_classes = max(width, 2)
     if spec.num_classes is not None and spec.num_classes > num_classes:
         raise SchemaError(
@@ -104,13 +113,13 @@ def plan_label(
             f" but the model's output {output.name!r} has {num_classes}.",
             advice=f"Give the model's last layer {spec.num_classes} units.",
         )
-    if not is_scalar and shape != (width,):
+    if not is_scalar and (shape != (width,) or kind.labels == SPARSE):
         raise _misfit(column, output)
     if width == 1:
         dtype, wished, one_hot = "float32", output.shape, 0
-    elif kind.labels == CATEGORICAL or (kind.labels == BINARY and is_scalar) or not is_scalar:
+    elif kind.labels in (CATEGORICAL, BINARY, EACH) or not is_scalar:
         dtype, wished, one_hot = "float32", output.shape, width if is_scalar else 0
-    else:
+    else:  # a loss of the user's own takes positions, as the sparse ones of Keras
         dtype, wished, one_hot = "int32", (), 0
     is_plain = not one_hot and column.dtype == dtype and shape == wished
     if dtype == "int32" and column.dtype in ("int8", "int16", "int32", "int64") and not shape:
