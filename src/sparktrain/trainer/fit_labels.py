@@ -23,7 +23,8 @@ from sparktrain.fit_spec import (
     LossKind,
 )
 from sparktrain.scoring.spec import TensorInfo
-from sparktrain.trainer.fit_inputs import cast, reshape
+from sparktrain.trainer.fit_casts import cast, check
+from sparktrain.trainer.fit_inputs import reshape
 
 
 @dataclass(frozen=True)
@@ -169,6 +170,8 @@ def make_label(row: Mapping[str, Any], plan: LabelPlan) -> Any:
     if plan.is_plain:
         return tensor
     if plan.one_hot:
-        return tf.one_hot(tf.reshape(tf.cast(tensor, tf.int32), (-1,)), plan.one_hot)
+        # A position that is none would be a row of zeros.
+        position = tf.cast(check(tensor, (0, plan.one_hot - 1)), tf.int32)
+        return tf.one_hot(tf.reshape(position, (-1,)), plan.one_hot)
     tensor = cast(tensor, plan.dtype)
     return tensor if plan.shape is None else reshape(tensor, plan.shape)
