@@ -9,13 +9,15 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 import sparktrain as st
-from sparktrain.fit_spec import Candidate, DataSpec, Fitted, LabelSpec, ModelPart
+from sparktrain.fit_spec import Candidate, DataSpec, Fitted, LabelSpec, ModelPart, Moments
 from sparktrain.ml import fitting
-from sparktrain.ml.fitting import fingerprint, pick_history
+from sparktrain.ml.fitting import pick_history
 from sparktrain.ml.prepare import Prepared
+from sparktrain.ml.same_fit import FIT_FILE, fingerprint, take_up
 from sparktrain.scoring.keras_files import digest_keras
 
 
@@ -36,6 +38,74 @@ def test_another_fit_has_another_fingerprint() -> None:
     other = dataclasses.replace(one, learning_rate=0.1)
     assert fingerprint(prepared, [one]) == fingerprint(prepared, [longer])
     assert fingerprint(prepared, [one]) != fingerprint(prepared, [other])
+
+
+def standardised(mean: float, **wishes: Any) -> Prepared:
+    moments = {"x": Moments((mean, 2.0), (1.0, 1.0))}
+    return Prepared({}, DataSpec(("x",), (LabelSpec("y"),), moments=moments), wishes)
+
+
+def test_means_of_the_same_rows_are_the_same_fit() -> None:
+    """Merged in another order they differ in their last digits."""
+    one = [Candidate(ModelPart("f"), 32, 1, 0)]
+    exact = fingerprint(standardised(0.1 + 0.2), one)
+    assert fingerprint(standardised(0.3), one) == exact
+    plain = Prepared({}, DataSpec(("x",), (LabelSpec("y"),)))
+    assert fingerprint(plain, one) != exact
+    wide = DataSpec(("x",), (LabelSpec("y"),), moments={"x": Moments((1.0,) * 3, (1.0,) * 3)})
+    assert fingerprint(Prepared({}, wide), one) != exact
+
+
+@pytest.mark.parametrize(
+    "wishes",
+    [
+        {"validation": 0.3, "seed": 0},
+        {"validation": 0.2, "seed": 1},
+        {"validation": "held", "seed": 0},
+        {"validation": SimpleNamespace(mapInArrow=None), "seed": 0},
+        {"validation": 0.2, "seed": 0, "fill": {"x": 0}},
+        {"validation": 0.2, "seed": 0, "pad": {"x": b"-"}},
+        {"validation": 0.2, "seed": 0, "shapes": {"x": (2, 1)}},
+    ],
+)
+def test_other_wishes_about_the_rows_are_another_fit(wishes: dict[str, Any]) -> None:
+    one = [Candidate(ModelPart("f"), 32, 1, 0)]
+    before = fingerprint(standardised(0.0, validation=0.2, seed=0), one)
+    assert fingerprint(standardised(0.0, **wishes), one) != before
+    assert fingerprint(standardised(0.0, **wishes), one) == fingerprint(
+        standardised(0.0, **wishes), one
+    )
+
+
+def test_equal_wishes_are_equal_however_they_are_written() -> None:
+    one = [Candidate(ModelPart("f"), 32, 1, 0)]
+    ways: list[dict[str, Any]] = [
+        {"fill": {"a": 1, "b": 2}, "shapes": {"a": (3,)}},
+        {"fill": {"b": np.int64(2), "a": np.int64(1)}, "shapes": {"a": [np.int32(3)]}},
+    ]
+    for way in ways:
+        way["validation"] = SimpleNamespace(mapInArrow=object())
+    found = [fingerprint(standardised(0.0, **way), one) for way in ways]
+    assert found[0] == found[1]
+
+
+def test_a_fit_goes_on_with_the_moments_it_began_with(tmp_path: Path) -> None:
+    one = [Candidate(ModelPart("f"), 32, 1, 0)]
+    first, again = standardised(0.1 + 0.2), standardised(0.3)
+    assert take_up(tmp_path, first, one) is first
+    assert take_up(tmp_path, again, one) is again  # nothing was trained: nothing to go on with
+    take_up(tmp_path, first, one)
+    checkpoint = tmp_path / "checkpoints" / "fit-1" / "latest.json"
+    checkpoint.parent.mkdir(parents=True)
+    checkpoint.write_text("{}")
+    for _ in range(2):
+        assert take_up(tmp_path, again, one).spec == first.spec
+    assert checkpoint.exists()
+    other = standardised(0.3, validation=0.5)
+    assert take_up(tmp_path, other, one) is other
+    assert not checkpoint.exists()
+    (tmp_path / FIT_FILE).write_text("no json")
+    assert take_up(tmp_path, other, one) is other
 
 
 def save(path: Path, config: str, weights: bytes, date: str) -> bytes:

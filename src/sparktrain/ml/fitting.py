@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import os
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +17,7 @@ from sparktrain.errors import SparktrainError, TrainingError
 from sparktrain.fit_spec import DONE_FOLDER, Candidate, FitSpec, Fitted
 from sparktrain.ml.gate import GATE
 from sparktrain.ml.prepare import Prepared
-from sparktrain.scoring.keras_files import digest_keras
+from sparktrain.ml.same_fit import take_up
 from sparktrain.settings import env_key, resolve, spark_key
 from sparktrain.trainer.fit import fit_candidates, read_fitted
 from sparktrain.training import run
@@ -30,8 +29,6 @@ if TYPE_CHECKING:
 MAX_MODEL_BYTES = 8 << 30
 #: In a grid search, jobs of evaluators may hold slots for a while before a run can start.
 GRID_LAUNCH_S = 3600.0
-#: Says which fit a run directory belongs to.
-FIT_FILE = "fit.json"
 
 
 @dataclass(frozen=True)
@@ -80,7 +77,7 @@ def train(
         with contextlib.ExitStack() as stack:
             folder = _find_folder(spark, wishes, is_grid, stack)
             if not is_grid and folder is not None:
-                _check_fit(folder, prepared, left)
+                prepared = take_up(folder, prepared, left)
             settings = _find_settings(spark, wishes, is_grid, is_beside_others)
             stack.enter_context(GATE.passing(wishes.num_workers, spark_facts.count_slots(spark)))
             try:
@@ -174,36 +171,3 @@ def _find_settings(
     if is_beside_others:
         suggest("progress", "plain")  # two live displays would write over each other
     return settings
-
-
-def _check_fit(folder: Path, prepared: Prepared, candidates: Sequence[Candidate]) -> None:
-    """Takes away what another fit has left unfinished in the run directory."""
-    print_ = fingerprint(prepared, candidates)
-    path = folder / FIT_FILE
-    with contextlib.suppress(OSError, ValueError):
-        if path.exists() and json.loads(path.read_text())["fit"] != print_:
-            for fit in (folder / "checkpoints").glob("fit-*"):
-                shutil.rmtree(fit, ignore_errors=True)
-            (folder / "metrics.jsonl").unlink(missing_ok=True)
-            (folder / "result.json").unlink(missing_ok=True)
-    with contextlib.suppress(OSError):  # run() says what is wrong with the folder
-        folder.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps({"fit": print_}) + "\n")
-
-
-def fingerprint(prepared: Prepared, candidates: Sequence[Candidate]) -> str:
-    """The same for the same fit, so that it is gone on with; more epochs are the same fit."""
-    # Functions are known by their name: pickling does not give the same bytes every time.
-    kept = [
-        replace(
-            one,
-            model=replace(one.model, function=b""),
-            callbacks=b"",
-            epochs=1,
-            time_limit_s=None,
-            verbose=0,
-        )
-        for one in candidates
-    ]
-    files = [digest_keras(one.model.file) for one in candidates]
-    return hashlib.sha256(f"{prepared.spec}{kept}{files}".encode()).hexdigest()
