@@ -13,12 +13,21 @@ import numpy as np
 import pytest
 
 import sparktrain as st
-from sparktrain.fit_spec import Candidate, DataSpec, Fitted, LabelSpec, ModelPart, Moments
+from sparktrain.fit_spec import (
+    DONE_FOLDER,
+    Candidate,
+    DataSpec,
+    Fitted,
+    LabelSpec,
+    ModelPart,
+    Moments,
+)
 from sparktrain.ml import fitting
 from sparktrain.ml.fitting import pick_history
 from sparktrain.ml.prepare import Prepared
 from sparktrain.ml.same_fit import FIT_FILE, fingerprint, take_up
 from sparktrain.scoring.keras_files import digest_keras
+from sparktrain.trainer.fit import write_fitted
 
 
 def test_history_is_that_of_one_fit() -> None:
@@ -108,6 +117,20 @@ def test_a_fit_goes_on_with_the_moments_it_began_with(tmp_path: Path) -> None:
     assert take_up(tmp_path, other, one) is other
 
 
+def stand_in(monkeypatch: pytest.MonkeyPatch, run: Any) -> None:
+    """The given function in the place of run()."""
+    monkeypatch.setattr(fitting, "run", run)
+    monkeypatch.setattr(fitting.spark_facts, "count_slots", lambda spark: None)
+    monkeypatch.setattr(fitting.spark_facts, "get_conf", lambda spark, key: None)
+
+
+def train(folder: Path, num_candidates: int, is_grid: bool = True, **settings: Any) -> list[Any]:
+    candidates = [Candidate(ModelPart("m"), 32, 1, seed + 1) for seed in range(num_candidates)]
+    wishes = fitting.RunWishes(1, 0, str(folder), None, settings, None)
+    prepared = Prepared({}, DataSpec(("x",), (LabelSpec("y"),)))
+    return fitting.train(None, prepared, candidates, wishes, is_grid=is_grid)  # type: ignore[arg-type]
+
+
 def save(path: Path, config: str, weights: bytes, date: str) -> bytes:
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("metadata.json", json.dumps({"date_saved": date}))
@@ -147,16 +170,39 @@ def test_who_cannot_see_what_is_done_trains_one_by_one(
             run_dir=str(tmp_path), value=models, metrics=[], tensorboard_command="tensorboard"
         )
 
-    monkeypatch.setattr(fitting, "run", run)
-    monkeypatch.setattr(fitting.spark_facts, "count_slots", lambda spark: None)
-    monkeypatch.setattr(fitting.spark_facts, "get_conf", lambda spark, key: None)
-    prepared = Prepared({}, DataSpec(("x",), (LabelSpec("y"),)))
-    candidates = [Candidate(ModelPart("m"), 32, 1, seed) for seed in (1, 2, 3)]
-    wishes = fitting.RunWishes(1, 0, str(tmp_path), None, None, None)
-    found = fitting.train(None, prepared, candidates, wishes, is_grid=True)  # type: ignore[arg-type]
+    stand_in(monkeypatch, run)
+    found = train(tmp_path, 3)
     assert runs == [[1, 2, 3], [1], [2], [3]]
     assert [getattr(one, "fitted", None) and one.fitted.summary for one in found] == [
         "1",
         None,
         "3",
     ]  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("error", [st.NodeFailedError, KeyboardInterrupt])
+def test_a_run_that_fails_leaves_no_copies_of_its_models(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: type[BaseException]
+) -> None:
+    def run(function: Any, *, args: Any, run_dir: Path, **_: Any) -> Any:
+        done = run_dir / DONE_FOLDER
+        for number, one in enumerate(args.candidates):
+            if one.seed == 2:
+                if error is KeyboardInterrupt:
+                    raise error
+                raise st.NodeFailedError(node="chief:0", host="h", what="the second")
+            write_fitted(done / str(number), Fitted(b"model", {}, str(one.seed)))
+        models = [Fitted(b"", {}, str(one.seed)) for one in args.candidates]
+        return SimpleNamespace(
+            run_dir=str(run_dir), value=models, metrics=[], tensorboard_command=""
+        )
+
+    stand_in(monkeypatch, run)
+    if error is KeyboardInterrupt:
+        with pytest.raises(KeyboardInterrupt):
+            train(tmp_path, 4)
+    else:
+        found = train(tmp_path, 4)
+        assert [isinstance(one, fitting.Trained) for one in found] == [True, False, True, True]
+        assert found[0].fitted.model == b"model"
+    assert not list(tmp_path.rglob(DONE_FOLDER))

@@ -79,6 +79,9 @@ def train(
             if not is_grid and folder is not None:
                 prepared = take_up(folder, prepared, left)
             settings = _find_settings(spark, wishes, is_grid, is_beside_others)
+            if folder is not None and len(left) > 1:
+                # A copy of each model: also of a run that fails, once it has been read.
+                stack.callback(shutil.rmtree, folder / DONE_FOLDER, ignore_errors=True)
             stack.enter_context(GATE.passing(wishes.num_workers, spark_facts.count_slots(spark)))
             try:
                 result = run(
@@ -103,7 +106,6 @@ def train(
                     found += _read_done(folder)[: len(left) - 1]
                 found.append(error)
                 continue
-            shutil.rmtree(Path(result.run_dir, DONE_FOLDER), ignore_errors=True)
             found += [
                 Trained(
                     fitted,
