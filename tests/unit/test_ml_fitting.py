@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import zipfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -206,3 +207,31 @@ def test_a_run_that_fails_leaves_no_copies_of_its_models(
         assert [isinstance(one, fitting.Trained) for one in found] == [True, False, True, True]
         assert found[0].fitted.model == b"model"
     assert not list(tmp_path.rglob(DONE_FOLDER))
+
+
+def test_fits_of_a_search_over_a_pipeline_wait_for_evaluators(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody says that they are of a search: they come from other threads, or beside others."""
+    limits: list[Any] = []
+
+    def run(function: Any, **given: Any) -> Any:
+        limits.append(given.get("launch_timeout_s"))
+        return SimpleNamespace(
+            run_dir="", value=[Fitted(b"", {}, "")], metrics=[], tensorboard_command=""
+        )
+
+    def fit(**settings: Any) -> None:
+        train(tmp_path, 1, is_grid=False, **settings)
+
+    stand_in(monkeypatch, run)
+    fit()
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(fit).result()
+        pool.submit(fit, launch_timeout_s=7).result()
+    with fitting.GATE.passing(1, None):
+        monkeypatch.setattr(fitting.spark_facts, "count_slots", lambda spark: 2)
+        fit()
+    train(tmp_path, 1)
+    fit()
+    assert limits == [None, 3600.0, 7, 3600.0, 3600.0, None]

@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import shutil
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,8 +28,8 @@ if TYPE_CHECKING:
 
 #: A model comes back as a value of its run; this is a limit for mistakes, not for models.
 MAX_MODEL_BYTES = 8 << 30
-#: In a grid search, jobs of evaluators may hold slots for a while before a run can start.
-GRID_LAUNCH_S = 3600.0
+#: In a search, jobs of evaluators may hold slots for a while before a run can start.
+SEARCH_LAUNCH_S = 3600.0
 
 
 @dataclass(frozen=True)
@@ -168,8 +169,10 @@ def _find_settings(
             settings.setdefault(name, value)
 
     suggest("max_result_bytes", MAX_MODEL_BYTES)
-    if is_grid:
-        suggest("launch_timeout_s", GRID_LAUNCH_S)
+    # A search over a Pipeline does not say that it is one: it calls fit from threads of its own.
+    is_in_thread = threading.current_thread() is not threading.main_thread()
+    if is_grid or is_in_thread or GATE.is_in_use:
+        suggest("launch_timeout_s", SEARCH_LAUNCH_S)
     if is_beside_others:
         suggest("progress", "plain")  # two live displays would write over each other
     return settings
