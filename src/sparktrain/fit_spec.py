@@ -16,29 +16,43 @@ TRAIN, VALIDATION = "train", "validation"
 DONE_FOLDER = "candidates"
 #: What a task may be.
 CLASSIFICATION, REGRESSION, VALUES = "classification", "regression", "values"
-#: What labels a loss takes.
+#: What labels a loss takes: those of classes; a number for each value of an output, of whatever
+#: kind; or none that a column of classes could be.
 SPARSE, CATEGORICAL, BINARY = "sparse", "categorical", "binary"
+EACH, NO_CLASSES = "each", "no classes"
 
 _KINDS = {
     "sparsecategoricalcrossentropy": SPARSE,
+    "categoricalgeneralizedcrossentropy": SPARSE,
     "categoricalcrossentropy": CATEGORICAL,
     "categoricalfocalcrossentropy": CATEGORICAL,
     "binarycrossentropy": BINARY,
     "binaryfocalcrossentropy": BINARY,
     "bce": BINARY,
+    **dict.fromkeys(("circle", "ctc"), NO_CLASSES),
+    **dict.fromkeys(("mse", "mae", "mape", "msle", "kld"), EACH),
+    **dict.fromkeys(("meansquarederror", "meanabsoluteerror", "huber", "logcosh"), EACH),
+    **dict.fromkeys(("meanabsolutepercentageerror", "meansquaredlogarithmicerror"), EACH),
+    **dict.fromkeys(("kldivergence", "poisson", "cosinesimilarity"), EACH),
+    **dict.fromkeys(("hinge", "squaredhinge", "categoricalhinge", "dice", "tversky"), EACH),
 }
 
 
 @dataclass(frozen=True)
 class LossKind:
-    """What is known of a loss: the labels it takes, and whether outputs are logits."""
+    """What is known of a loss: the labels it takes, and whether outputs are logits.
+
+    Attributes:
+        labels: Empty for a loss that is none of Keras' own.
+    """
 
     labels: str = ""
     is_logits: bool = False
+    name: str = field(default="", compare=False)
 
     @property
     def is_of_classes(self) -> bool:
-        return bool(self.labels)
+        return self.labels in (SPARSE, CATEGORICAL, BINARY)
 
 
 def find_kind(loss: Any) -> LossKind:
@@ -55,7 +69,7 @@ def find_kind(loss: Any) -> LossKind:
         config = loss.get_config() if hasattr(loss, "get_config") else {}
     kind = _KINDS.get(name.replace("_", "").lower(), "")
     is_logits = bool(isinstance(config, Mapping) and config.get("from_logits"))
-    return LossKind(kind, is_logits and bool(kind))
+    return LossKind(kind, is_logits and bool(kind), name)
 
 
 def split_loss(loss: Any, outputs: tuple[str, ...]) -> tuple[Any, ...]:
@@ -144,7 +158,7 @@ class Candidate:
         callbacks: A pickled list of callbacks, or of a function that makes one; empty for none.
         window: Rows to shuffle within; 0 keeps the order.
         patience: Arguments of early stopping; None for none.
-        is_classifier: Whether the user said that it is about classes.
+        is_of_classes: What the user said about labels; None if the loss says.
     """
 
     model: ModelPart
@@ -161,7 +175,7 @@ class Candidate:
     patience: Mapping[str, Any] | None = None
     time_limit_s: float | None = None
     verbose: int = 0
-    is_classifier: bool = False
+    is_of_classes: bool | None = None
 
 
 @dataclass(frozen=True)

@@ -130,6 +130,20 @@ def build_compiled() -> Any:
     return model
 
 
+def build_words() -> Any:
+    """Takes positions of three words."""
+    import keras
+
+    return keras.Sequential(
+        [
+            keras.Input((1,), dtype="int32"),
+            keras.layers.Embedding(3, 4),
+            keras.layers.Flatten(),
+            keras.layers.Dense(3, activation="softmax"),
+        ]
+    )
+
+
 def build_two() -> Any:
     """Two inputs, two outputs, a loss for each."""
     import keras

@@ -198,6 +198,7 @@ def test_string_labels_are_fed_as_positions(iris: Any) -> None:
     rows = prepared.tables["train"].frame.select("species").distinct().collect()
     assert sorted(row.species for row in rows) == [0, 1, 2]
     assert len(prepared.spec.moments["v"].mean) == 4
+    assert (prepared.wishes["validation"], prepared.wishes["seed"]) == (0.2, 0)
     other = replace(wishes, validation=iris.selectExpr("v", "label as species"))
     with pytest.raises(st.SchemaError, match=r"'species' of 'validation'.*whole numbers"):
         prepare(iris, other)

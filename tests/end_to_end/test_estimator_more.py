@@ -218,7 +218,9 @@ def test_a_fit_called_again_goes_on_but_not_as_another_one(iris: Any, tmp_path: 
         kill = cases.KillOnce(str(tmp_path / marker), 2)
         run_dir = str(tmp_path / "run")
         est = make(epochs=3, callbacks=kill, numWorkers=2, runDir=run_dir, progress=False)
-        return est.setParams(**wishes).fit(iris)
+        # Means that are merged from other parts differ in their last digits.
+        frame = iris.repartition(7) if (tmp_path / marker).exists() else iris
+        return est.setParams(standardize=True, **wishes).fit(frame)
 
     log = tmp_path / "run/logs/chief-0.log"
     with pytest.raises(st.NodeLostError):

@@ -61,3 +61,26 @@ def test_over_connect_and_without_the_training_code(spark: Any, tmp_path: Path) 
         answer["alone"], answer["fitted"], strict=True
     ):
         assert best == prediction and scores == pytest.approx(probability, abs=1e-4)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_two_workers_and_a_search_over_connect(spark: Any, tmp_path: Path) -> None:
+    cases.make_iris(spark).write.parquet(str(tmp_path / "iris.parquet"))
+    process = subprocess.run(
+        [sys.executable, str(SCRIPT.with_name("estimator_search.py")), str(tmp_path)],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=500,
+    )
+    assert process.returncode == 0, process.stdout[-3000:]
+    answer = json.loads((tmp_path / "answer.json").read_text())
+    two, search = answer["two"], answer["search"]
+    assert len(two["rows"]) == 2 and max(two["rows"]) - min(two["rows"]) <= 4
+    assert len(two["history"]["val_loss"]) == 4 and two["hits"] > 110
+    assert two["history"]["loss"][-1] < two["history"]["loss"][0]
+    poor, good = search["metrics"]
+    # A run for each fold, and one for the best candidate on all rows.
+    assert poor < 0.7 < good and search["runs"] == 3 and search["hits"] > 110

@@ -81,7 +81,9 @@ class Stored:
         whole = make_block(make_table().slice(0, rows), columns, Place("t", 0, 0))
         self._blocks = [whole.slice(start, block) for start in range(0, rows, block)]
 
-    def blocks(self, pass_number: int, seed: int | None) -> Iterator[pa.RecordBatch]:
+    def blocks(
+        self, pass_number: int, seed: int | None, is_again: bool = False
+    ) -> Iterator[pa.RecordBatch]:
         self.asked.append((pass_number, seed))
         for block in self._blocks:
             time.sleep(self._wait_s)

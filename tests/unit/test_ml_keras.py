@@ -11,8 +11,9 @@ import pytest
 
 import sparktrain as st
 from sparktrain.driver.model_sources import pack_keras
-from sparktrain.ml.fitting import fingerprint
+from sparktrain.fit_spec import DataSpec
 from sparktrain.ml.prepare import Prepared
+from sparktrain.ml.same_fit import fingerprint
 from sparktrain.ml.wishes import make_candidate
 from sparktrain.scoring.model_info import describe_keras
 from sparktrain.scoring.own_classes import find_own, load_with, open_classes, pack_classes
@@ -125,7 +126,7 @@ def test_a_model_packed_again_is_the_same(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(saving.datetime, "datetime", Later)
     after, second = pack_keras(model), make_candidate(est.getOrDefault, False)
     assert before.packed != after.packed and before.key == after.key
-    prepared: Any = Prepared({}, None)  # type: ignore[arg-type]
+    prepared = Prepared({}, DataSpec(("x",), ()))
     assert fingerprint(prepared, [first]) == fingerprint(prepared, [second])
     model.layers[-1].set_weights([np.zeros((2, 1)), np.zeros(1)])
     assert pack_keras(model).key != before.key

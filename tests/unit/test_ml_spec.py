@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import zipfile
-from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,46 +11,21 @@ import pytest
 import sparktrain as st
 from sparktrain.data.schema import Column
 from sparktrain.fit_spec import (
-    Candidate,
     DataSpec,
-    Fitted,
-    LabelSpec,
-    LossKind,
     ModelPart,
-    find_kind,
 )
-from sparktrain.ml import fitting
 from sparktrain.ml.columns import check_alike
 from sparktrain.ml.contract import FORMAT, Contract
-from sparktrain.ml.fitting import fingerprint, pick_history
 from sparktrain.ml.outputs import Names, plan_columns
 from sparktrain.ml.plotting import find_curves
-from sparktrain.ml.prepare import Prepared
 from sparktrain.ml.wishes import _find_classes, _find_patience
-from sparktrain.scoring.keras_files import digest_keras
 from sparktrain.scoring.spec import ModelInfo, TensorInfo
 from sparktrain.trainer.fit_inputs import guess_inputs, plan_inputs
-from sparktrain.trainer.fit_labels import match_labels, plan_label
 from sparktrain.trainer.fit_plan import check_lengths
 
 
 def column(name: str, dtype: str = "float", *shape: int | None) -> Column:
     return Column(name, dtype, len(shape), shape)
-
-
-@pytest.mark.parametrize(
-    ("loss", "kind", "is_logits"),
-    [
-        ("sparse_categorical_crossentropy", "sparse", False),
-        ("SparseCategoricalCrossentropy", "sparse", False),
-        ({"class_name": "BinaryCrossentropy", "config": {"from_logits": True}}, "binary", True),
-        ({"class_name": "function", "config": "categorical_crossentropy"}, "categorical", False),
-        ("mse", "", False),
-        (None, "", False),
-    ],
-)
-def test_losses_are_known_by_name(loss: Any, kind: str, is_logits: bool) -> None:
-    assert find_kind(loss) == LossKind(kind, is_logits)
 
 
 def test_the_loss_of_each_output_says_whether_labels_are_classes() -> None:
@@ -138,57 +110,6 @@ def test_a_model_without_shapes_takes_what_it_is_given() -> None:
     assert guess_inputs(DataSpec(("a",), ()), columns) == (TensorInfo("inputs", "int32", (1,)),)
 
 
-def label(of: Column, *shape: int, loss: str = "mse", is_classifier: bool = False, **spec: Any):  # type: ignore[no-untyped-def]
-    output = TensorInfo("out", "float32", shape)
-    made = LabelSpec(of.name, **spec)
-    return plan_label(made, of, output, find_kind(loss), is_classifier)
-
-
-def test_labels_take_the_form_of_the_loss() -> None:
-    whole = column("y", "integer")
-    sparse = label(whole, 3, loss="sparse_categorical_crossentropy")
-    assert (sparse.task, sparse.num_classes, sparse.is_plain) == ("classification", 3, True)
-    hot = label(whole, 3, loss="categorical_crossentropy")
-    assert hot.one_hot == 3 and hot.task == "classification"
-    binary = label(whole, 1, loss="binary_crossentropy")
-    assert (binary.num_classes, binary.dtype, binary.shape) == (2, "float32", (1,))
-    many = label(column("y", "float", 4), 4, loss="binary_crossentropy")
-    assert many.task == "values"
-    number = label(column("y", "double"), 1)
-    assert (number.task, number.shape, number.is_plain) == ("regression", (1,), False)
-    own = label(whole, 3, loss="own", is_classifier=True)
-    assert own.task == "classification" and own.dtype == "int32"
-
-
-@pytest.mark.parametrize(
-    ("of", "shape", "options", "words"),
-    [
-        (column("y", "integer"), (3,), {"loss": "sparse_categorical_crossentropy",
-         "num_classes": 10}, ["'y'", "10 classes", "has 3"]),
-        (column("y", "float", 2), (3,), {}, ["'y'", "(2,)", "(3,)"]),
-        (column("y", "string"), (1,), {}, ["'y'", "strings"]),
-    ],
-)  # fmt: skip
-def test_labels_that_do_not_fit_are_named(
-    of: Column, shape: tuple[int, ...], options: Any, words: list[str]
-) -> None:
-    with pytest.raises(st.SchemaError) as caught:
-        label(of, *shape, **options)
-    for word in words:
-        assert word in str(caught.value)
-
-
-def test_labels_are_matched_with_outputs() -> None:
-    outputs = [TensorInfo("a", "float32", (1,)), TensorInfo("b", "float32", (1,))]
-    specs = [LabelSpec("y", "b"), LabelSpec("x", "a")]
-    found = match_labels(specs, outputs)
-    assert [(spec.column, out.name) for spec, out in found] == [("x", "a"), ("y", "b")]
-    with pytest.raises(st.ConfigError, match="2 outputs"):
-        match_labels([LabelSpec("y")], outputs)
-    with pytest.raises(st.ConfigError, match="c, a, but the model has a, b"):
-        match_labels([LabelSpec("y", "c"), LabelSpec("x", "a")], outputs)
-
-
 def make_contract(task: str = "classification", classes: list[Any] = [], *shape: int) -> Contract:  # noqa: B006
     info = ModelInfo(
         (TensorInfo("i", "float32", (2,)),), (TensorInfo("o", "float32", shape or (3,)),)
@@ -256,28 +177,9 @@ def test_columns_that_are_there_already_are_not_written_over() -> None:
         plan_columns(make_contract(), NAMES, ["x", "prediction"])
 
 
-def test_history_is_that_of_one_fit() -> None:
-    rows = [
-        {"epoch": 1, "loss": 3.0},
-        {"fit": 2, "epoch": 1, "loss": 2.0},
-        {"epoch": 2, "loss": 1.0},
-    ]
-    assert pick_history(rows, 1) == ({"epoch": 1, "loss": 3.0}, {"epoch": 2, "loss": 1.0})
-    assert pick_history(rows, 2) == ({"epoch": 1, "loss": 2.0},)
-
-
 def test_curves_put_validation_beside_training() -> None:
     rows = [{"epoch": 1, "loss": 3.0, "val_loss": 4.0}, {"epoch": 2, "loss": 1.0, "val_loss": 2.0}]
     assert find_curves(rows) == {"loss": {"train": [3.0, 1.0], "validation": [4.0, 2.0]}}
-
-
-def test_another_fit_has_another_fingerprint() -> None:
-    prepared = Prepared({}, DataSpec(("x",), (LabelSpec("y"),)))
-    one = Candidate(ModelPart("f", function=b"1"), 32, 1, 0)
-    longer = dataclasses.replace(one, epochs=9, model=ModelPart("f", function=b"2"))
-    other = dataclasses.replace(one, learning_rate=0.1)
-    assert fingerprint(prepared, [one]) == fingerprint(prepared, [longer])
-    assert fingerprint(prepared, [one]) != fingerprint(prepared, [other])
 
 
 def test_rows_to_validate_with_have_the_form_of_the_others() -> None:
@@ -289,57 +191,3 @@ def test_rows_to_validate_with_have_the_form_of_the_others() -> None:
         check_alike(train, {"x": column("x", "float", -1, -1), "y": column("y", "string")})
     with pytest.raises(st.SchemaError, match=r"'x' of 'validation'.*\(5,\).*\(4,\)"):
         check_lengths({"x": column("x", "float", 4)}, {"x": column("x", "float", 5)})
-
-
-def save(path: Path, config: str, weights: bytes, date: str) -> bytes:
-    with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr("metadata.json", json.dumps({"date_saved": date}))
-        archive.writestr("config.json", config)
-        archive.writestr("model.weights.h5", weights)
-    return path.read_bytes()
-
-
-def test_a_model_saved_again_is_the_same_fit(tmp_path: Path) -> None:
-    prepared = Prepared({}, DataSpec(("x",), (LabelSpec("y"),)))
-    files = [
-        save(tmp_path / "one.keras", "{}", b"1", "monday"),
-        save(tmp_path / "two.keras", "{}", b"1", "tuesday"),
-        save(tmp_path / "three.keras", "{}", b"2", "tuesday"),
-    ]
-    assert len(set(files)) == 3
-    found = [
-        fingerprint(prepared, [Candidate(ModelPart("m", file=one), 32, 1, 0)]) for one in files
-    ]
-    assert found[0] == found[1] != found[2]
-    assert digest_keras(b"no zip") != digest_keras(b"other")
-
-
-def test_who_cannot_see_what_is_done_trains_one_by_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The second of three fails, on a disk that is not the driver's: only it is blamed."""
-    runs: list[list[int]] = []
-
-    def run(function: Any, *, args: Any, **_: Any) -> Any:
-        seeds = [one.seed for one in args.candidates]
-        runs.append(seeds)
-        if 2 in seeds:
-            raise st.NodeFailedError(node="chief:0", host="h", what="the second")
-        models = [Fitted(b"", {}, str(seed)) for seed in seeds]
-        return SimpleNamespace(
-            run_dir=str(tmp_path), value=models, metrics=[], tensorboard_command="tensorboard"
-        )
-
-    monkeypatch.setattr(fitting, "run", run)
-    monkeypatch.setattr(fitting.spark_facts, "count_slots", lambda spark: None)
-    monkeypatch.setattr(fitting.spark_facts, "get_conf", lambda spark, key: None)
-    prepared = Prepared({}, DataSpec(("x",), (LabelSpec("y"),)))
-    candidates = [Candidate(ModelPart("m"), 32, 1, seed) for seed in (1, 2, 3)]
-    wishes = fitting.RunWishes(1, 0, str(tmp_path), None, None, None)
-    found = fitting.train(None, prepared, candidates, wishes, is_grid=True)  # type: ignore[arg-type]
-    assert runs == [[1, 2, 3], [1], [2], [3]]
-    assert [getattr(one, "fitted", None) and one.fitted.summary for one in found] == [
-        "1",
-        None,
-        "3",
-    ]  # type: ignore[union-attr]

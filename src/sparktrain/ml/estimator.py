@@ -151,7 +151,7 @@ class _Search:
         self._estimators = candidates
         self._is_grid = is_grid
         self._candidates = [
-            make_candidate(one.getOrDefault, bool(one._is_of_classes)) for one in candidates
+            make_candidate(one.getOrDefault, one._is_of_classes) for one in candidates
         ]
         self._data = [
             make_data_wishes(one.getOrDefault, packed.model, one._is_of_classes)

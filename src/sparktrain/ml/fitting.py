@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import os
 import shutil
+import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,7 @@ from sparktrain.errors import SparktrainError, TrainingError
 from sparktrain.fit_spec import DONE_FOLDER, Candidate, FitSpec, Fitted
 from sparktrain.ml.gate import GATE
 from sparktrain.ml.prepare import Prepared
-from sparktrain.scoring.keras_files import digest_keras
+from sparktrain.ml.same_fit import take_up
 from sparktrain.settings import env_key, resolve, spark_key
 from sparktrain.trainer.fit import fit_candidates, read_fitted
 from sparktrain.training import run
@@ -28,10 +28,8 @@ if TYPE_CHECKING:
 
 #: A model comes back as a value of its run; this is a limit for mistakes, not for models.
 MAX_MODEL_BYTES = 8 << 30
-#: In a grid search, jobs of evaluators may hold slots for a while before a run can start.
-GRID_LAUNCH_S = 3600.0
-#: Says which fit a run directory belongs to.
-FIT_FILE = "fit.json"
+#: In a search, jobs of evaluators may hold slots for a while before a run can start.
+SEARCH_LAUNCH_S = 3600.0
 
 
 @dataclass(frozen=True)
@@ -80,8 +78,11 @@ def train(
         with contextlib.ExitStack() as stack:
             folder = _find_folder(spark, wishes, is_grid, stack)
             if not is_grid and folder is not None:
-                _check_fit(folder, prepared, left)
+                prepared = take_up(folder, prepared, left)
             settings = _find_settings(spark, wishes, is_grid, is_beside_others)
+            if folder is not None and len(left) > 1:
+                # A copy of each model: also of a run that fails, once it has been read.
+                stack.callback(shutil.rmtree, folder / DONE_FOLDER, ignore_errors=True)
             stack.enter_context(GATE.passing(wishes.num_workers, spark_facts.count_slots(spark)))
             try:
                 result = run(
@@ -106,7 +107,6 @@ def train(
                     found += _read_done(folder)[: len(left) - 1]
                 found.append(error)
                 continue
-            shutil.rmtree(Path(result.run_dir, DONE_FOLDER), ignore_errors=True)
             found += [
                 Trained(
                     fitted,
@@ -169,41 +169,10 @@ def _find_settings(
             settings.setdefault(name, value)
 
     suggest("max_result_bytes", MAX_MODEL_BYTES)
-    if is_grid:
-        suggest("launch_timeout_s", GRID_LAUNCH_S)
+    # A search over a Pipeline does not say that it is one: it calls fit from threads of its own.
+    is_in_thread = threading.current_thread() is not threading.main_thread()
+    if is_grid or is_in_thread or GATE.is_in_use:
+        suggest("launch_timeout_s", SEARCH_LAUNCH_S)
     if is_beside_others:
         suggest("progress", "plain")  # two live displays would write over each other
     return settings
-
-
-def _check_fit(folder: Path, prepared: Prepared, candidates: Sequence[Candidate]) -> None:
-    """Takes away what another fit has left unfinished in the run directory."""
-    print_ = fingerprint(prepared, candidates)
-    path = folder / FIT_FILE
-    with contextlib.suppress(OSError, ValueError):
-        if path.exists() and json.loads(path.read_text())["fit"] != print_:
-            for fit in (folder / "checkpoints").glob("fit-*"):
-                shutil.rmtree(fit, ignore_errors=True)
-            (folder / "metrics.jsonl").unlink(missing_ok=True)
-            (folder / "result.json").unlink(missing_ok=True)
-    with contextlib.suppress(OSError):  # run() says what is wrong with the folder
-        folder.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps({"fit": print_}) + "\n")
-
-
-def fingerprint(prepared: Prepared, candidates: Sequence[Candidate]) -> str:
-    """The same for the same fit, so that it is gone on with; more epochs are the same fit."""
-    # Functions are known by their name: pickling does not give the same bytes every time.
-    kept = [
-        replace(
-            one,
-            model=replace(one.model, function=b""),
-            callbacks=b"",
-            epochs=1,
-            time_limit_s=None,
-            verbose=0,
-        )
-        for one in candidates
-    ]
-    files = [digest_keras(one.model.file) for one in candidates]
-    return hashlib.sha256(f"{prepared.spec}{kept}{files}".encode()).hexdigest()

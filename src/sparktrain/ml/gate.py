@@ -51,6 +51,12 @@ class Gate:
         # More than there are can only be refused, by run(), which says how many there are.
         return not self._in_use or (slots is not None and self._in_use + needed <= slots)
 
+    @property
+    def is_in_use(self) -> bool:
+        """Whether any fit holds slots, or waits for them."""
+        with self._changed:
+            return bool(self._in_use or self._queue)
+
     @contextlib.contextmanager
     def owning(self, folder: str) -> Iterator[bool]:
         """Whether this fit has the run directory for itself: two must not write to one."""

@@ -6,7 +6,7 @@ Everything that can be refused is refused here; jobs of Spark come behind what n
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from sparktrain.data.schema import Column
@@ -43,10 +43,15 @@ class DataWishes:
 
 @dataclass(frozen=True)
 class Prepared:
-    """What run() is given as data, and the trainer as a part of its arguments."""
+    """What run() is given as data, and the trainer as a part of its arguments.
+
+    Attributes:
+        wishes: What else decides which rows are fed, and as what; for who compares fits.
+    """
 
     tables: Mapping[str, Table]
     spec: DataSpec
+    wishes: Mapping[str, Any] = field(default_factory=dict)
 
 
 def prepare(frame: DataFrame, wishes: DataWishes) -> Prepared:
@@ -79,7 +84,8 @@ def prepare(frame: DataFrame, wishes: DataWishes) -> Prepared:
         name: table(_index(one, labels, columns), columns=list(chosen.names), **declared)
         for name, one in frames.items()
     }
-    return Prepared(tables, spec)
+    kept = {"validation": wishes.validation, "seed": wishes.seed} if held_out is not None else {}
+    return Prepared(tables, spec, {**declared, **kept})
 
 
 def _choose_standard(standardize: Any, chosen: Chosen, columns: Mapping[str, Column]) -> list[str]:

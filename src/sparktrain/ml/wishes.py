@@ -15,11 +15,12 @@ from sparktrain.ml.prepare import DataWishes
 WINDOW = 10_000
 
 
-def make_candidate(get: Any, is_classifier: bool) -> Candidate:
+def make_candidate(get: Any, is_of_classes: bool | None) -> Candidate:
     """One training, packed; raises ConfigError for what can be known to fail.
 
     Args:
         get: Gives the value of a Param by its name.
+        is_of_classes: What the kind of estimator says about labels; None if the loss does.
     """
     part = pack_model(get("model"), get("modelArgs"))
     is_compiled, _ = find_loss(part)
@@ -46,7 +47,7 @@ def make_candidate(get: Any, is_classifier: bool) -> Candidate:
         patience=_find_patience(get("earlyStopping"), get("validation")),
         time_limit_s=get("timeLimit"),
         verbose=get("verbose"),
-        is_classifier=is_classifier,
+        is_of_classes=is_of_classes,
     )
 
 

@@ -182,8 +182,8 @@ class Context:
                 label and weight.
             label, weight: Columns for y and the sample weights. With neither features nor a
                 label, batches are dicts of all columns.
-            shuffle: Mixes rows within a window of so many rows; True means 10,000. From the
-                second pass on, the blocks of the table are mixed as well.
+            shuffle: Mixes rows within a window of so many rows; True means 10,000. When this
+                dataset has read the whole table, its later passes mix the blocks as well.
             seed: The same seed gives the same order in the same pass.
             drop_remainder: Leaves out the last batch of this worker if it is not full.
         """
@@ -212,7 +212,9 @@ class Context:
             warnings.filterwarnings("ignore", message="Your input ran out of data")
             dataset = make_stream_dataset(source, choice, self.meter)
         else:
-            dataset = make_dataset(source, choice, self.meter)
+            # Keras looks at a batch before it trains, under every strategy but the default one.
+            num_looks = int(self._distributed or self._num_mirrors > 1)
+            dataset = make_dataset(source, choice, self.meter, num_looks)
         if self._distributed:
             from sparktrain.trainer.strategy import turn_sharding_off
 

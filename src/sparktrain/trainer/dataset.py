@@ -28,7 +28,9 @@ class Source(Protocol):
     @property
     def columns(self) -> Sequence[Column]: ...
 
-    def blocks(self, pass_number: int, seed: int | None) -> Iterator[pa.RecordBatch]: ...
+    def blocks(
+        self, pass_number: int, seed: int | None, is_again: bool = False
+    ) -> Iterator[pa.RecordBatch]: ...
 
 
 @dataclass(frozen=True)
@@ -103,12 +105,16 @@ def make_choice(
     )
 
 
-def make_dataset(source: Source, choice: Choice, meter: FeedMeter) -> Any:
-    """Batches as fit takes them; a new pass over the source with every iteration."""
+def make_dataset(source: Source, choice: Choice, meter: FeedMeter, num_looks: int = 0) -> Any:
+    """Batches as fit takes them; a new pass over the source with every iteration.
+
+    Args:
+        num_looks: How many passes are left early before the first one is read to its end.
+    """
     if isinstance(source, FileTable) and source.options.format == "tfrecord":
         dataset = _make_from_records(source, choice, meter)
     else:
-        dataset = _make_from_blocks(source, choice, meter)
+        dataset = _make_from_blocks(source, choice, meter, num_looks)
     return leave_autotuning_out(dataset.prefetch(tf.data.AUTOTUNE))
 
 
@@ -137,18 +143,20 @@ def _choose(columns: Sequence[Column], choice: Choice) -> list[Column]:
     return [column for column in columns if {column.name, column.name + MASK_SUFFIX} & wanted]
 
 
-def _make_from_blocks(source: Source, choice: Choice, meter: FeedMeter) -> Any:
+def _make_from_blocks(source: Source, choice: Choice, meter: FeedMeter, num_looks: int) -> Any:
     wanted = choice.wanted
     if choice.features is None:
         wanted = set(_names(source.columns))
     chosen = _choose(source.columns, choice)
     passes = itertools.count()
     is_ragged = any(not column.is_dense for column in chosen)
+    has_ended = False
 
     def generate() -> Iterator[dict[str, Any]]:
+        nonlocal has_ended
         number = next(passes)
         seed = choice.seed if choice.window else None
-        blocks = source.blocks(number, seed)
+        blocks = source.blocks(number, seed, has_ended)
         if choice.window:
             blocks = shuffle_window(blocks, choice.window, choice.seed, number)
         if is_ragged:
@@ -157,6 +165,8 @@ def _make_from_blocks(source: Source, choice: Choice, meter: FeedMeter) -> Any:
             meter.add(block.num_rows, block.nbytes)
             flat = _flatten(to_numpy(block, chosen), wanted)
             yield flat if is_ragged else _pick(flat, choice)
+        # Whether a look comes to the end is a matter of how far tf.data happens to read ahead.
+        has_ended = has_ended or number >= num_looks
 
     signature = _signature(chosen, wanted, choice)
     if is_ragged:

@@ -146,7 +146,9 @@ class FileTable:
         """In which order a pass reads the files."""
         return file_order(len(self.shards), seed or 0, pass_number, seed is not None)
 
-    def blocks(self, pass_number: int, seed: int | None) -> Iterator[pa.RecordBatch]:
+    def blocks(
+        self, pass_number: int, seed: int | None, is_again: bool = False
+    ) -> Iterator[pa.RecordBatch]:
         from sparktrain.data.csv_file import Tally
         from sparktrain.data.tabular import read_blocks
 
@@ -178,7 +180,6 @@ class FedTable:
         self._fault: str | None = None
         self._is_closed = False
         self._num_read = 0
-        self._has_been_read = False
 
     @property
     def queue_depth(self) -> int:
@@ -212,11 +213,17 @@ class FedTable:
             self._is_closed = True
             self._changed.notify_all()
 
-    def blocks(self, pass_number: int, seed: int | None) -> Iterator[pa.RecordBatch]:
-        """One pass; with a seed the blocks are mixed as soon as some pass has seen them all."""
-        # Not as soon as they are all here: that would make the order a matter of timing.
-        mix = seed is not None and self._has_been_read
-        if mix and seed is not None:
+    def blocks(
+        self, pass_number: int, seed: int | None, is_again: bool = False
+    ) -> Iterator[pa.RecordBatch]:
+        """One pass; with a seed the blocks are mixed, if this is not the first one.
+
+        Args:
+            is_again: Whether the same dataset has read all rows before. Not whether they are all
+                here, nor whether another dataset has read them: the order would be a matter of
+                timing, or of what was trained before.
+        """
+        if is_again and seed is not None:
             for number, position in enumerate(block_order(len(self._entries), seed, pass_number)):
                 if self._is_closed:
                     return
@@ -228,7 +235,6 @@ class FedTable:
             self._num_read = number + 1
             yield self._read(number)
             number += 1
-        self._has_been_read = self._has_been_read or not self._is_closed
 
     def blocks_here(self) -> Iterator[pa.RecordBatch]:
         """What has come so far, to look at: it waits for nothing, and is no pass."""

@@ -61,7 +61,7 @@ def _fit(context: Context, data: DataSpec, candidate: Candidate, is_single: bool
     ]
     stopped: dict[str, str] = {}
     callbacks = _make_callbacks(context, data, candidate, stopped)
-    with explaining(context, plan.labels):
+    with explaining(context, plan.inputs, plan.labels):
         plan.model.fit(
             datasets[0],
             epochs=candidate.epochs,

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from sparktrain.fit_spec import TRAIN, Candidate, DataSpec
-from sparktrain.trainer.fit_inputs import InputPlan, cast, make_input
+from sparktrain.trainer.fit_casts import cast
+from sparktrain.trainer.fit_inputs import InputPlan, make_input
 from sparktrain.trainer.fit_labels import LabelPlan, make_label
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Errors of TensorFlow about labels, in words that name the column and the label."""
+"""Errors of TensorFlow about rows, in words that name the column and the value."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ import numpy as np
 from sparktrain.data.views import Ragged, to_numpy
 from sparktrain.errors import SchemaError
 from sparktrain.fit_spec import CLASSIFICATION, TRAIN, VALIDATION
+from sparktrain.trainer.fit_casts import Limits, find_limits, find_odd
+from sparktrain.trainer.fit_inputs import InputPlan
 from sparktrain.trainer.fit_labels import LabelPlan
 
 if TYPE_CHECKING:
@@ -18,14 +20,16 @@ if TYPE_CHECKING:
 
 
 @contextlib.contextmanager
-def explaining(context: Context, labels: Sequence[LabelPlan]) -> Iterator[None]:
-    """Around fit: if it failed, or went to NaN, because of a label, says so."""
+def explaining(
+    context: Context, inputs: Sequence[InputPlan], labels: Sequence[LabelPlan]
+) -> Iterator[None]:
+    """Around fit: if it failed, or went to NaN, because of a value or a label, says so."""
     import tensorflow as tf
 
     try:
         yield
     except (tf.errors.InvalidArgumentError, FloatingPointError) as error:
-        found = find_bad_label(context, labels)
+        found = find_bad_label(context, labels) or find_bad_value(context, inputs, labels)
         if found is None:
             raise
         raise found from error
@@ -50,6 +54,41 @@ def find_bad_label(context: Context, labels: Sequence[LabelPlan]) -> SchemaError
                         advice=f"Expected whole numbers from 0 to {plan.num_classes - 1}; or"
                         " strings, which KerasClassifier gives numbers to.",
                     )
+    return None
+
+
+def find_bad_value(
+    context: Context, inputs: Sequence[InputPlan], labels: Sequence[LabelPlan]
+) -> SchemaError | None:
+    """The first value on this worker that the model's type does not have."""
+    wanted = [(name, f"input {one.name!r}", one.dtype) for one in inputs for name in one.columns]
+    wanted += [(one.spec.column, f"output {one.output!r}", one.dtype) for one in labels]
+    for table in (TRAIN, VALIDATION):
+        for name, place, dtype in wanted if table in context.feed.tables else ():
+            found = _find_odd(context, table, name, dtype)
+            if found is not None:
+                odd, (low, high) = found
+                return SchemaError(
+                    table=table,
+                    column=name,
+                    problem=f"It has the value {odd}, but the model's {place} takes {dtype}: whole"
+                    f" numbers from {low} to {high}.",
+                    advice="Round or cast the column in Spark, or give the model another type.",
+                )
+    return None
+
+
+def _find_odd(context: Context, table: str, name: str, dtype: str) -> tuple[float, Limits] | None:
+    source: Any = context.feed.tables[table]
+    column = next(one for one in source.columns if one.name == name)
+    limits = find_limits(column.dtype, dtype)
+    if limits is None:
+        return None
+    for block in source.blocks_here():
+        values = to_numpy(block, [column])[name]
+        odd = find_odd(values.values if isinstance(values, Ragged) else values, limits)
+        if odd is not None:
+            return odd, limits
     return None
 
 

@@ -127,23 +127,29 @@ def make_early_stopping(
             if not (self.model._initial_epoch and state.exists()):
                 return
             kept = json.loads(state.read_text())
-            with np.load(weights) as arrays:
-                self.best_weights = [arrays[f"arr_{number}"] for number in range(len(arrays))]
+            if self.restore_best_weights and weights.exists():
+                with np.load(weights) as arrays:
+                    self.best_weights = [arrays[f"arr_{number}"] for number in range(len(arrays))]
             self.best, self.wait, self.best_epoch = kept["best"], kept["wait"], kept["epoch"]
             if kept["stopped"]:  # nothing is left to train
                 self.stopped_epoch = kept["stopped"]
+                self._say()
                 self.model._initial_epoch = max(self.params["epochs"], 1)
 
         def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
             super().on_epoch_end(epoch, logs)
             if self.stopped_epoch:
-                stopped["why"] = f"earlyStopping: no better {self.monitor} for {self.patience}"
-            if context.is_chief and self.best_weights is not None:
+                self._say()
+            if context.is_chief:
                 self._keep(epoch)
+
+        def _say(self) -> None:
+            stopped["why"] = f"earlyStopping: no better {self.monitor} for {self.patience}"
 
         def _keep(self, epoch: int) -> None:
             folder.mkdir(parents=True, exist_ok=True)
-            if self.best_epoch == epoch or not weights.exists():
+            is_new = self.best_epoch == epoch or not weights.exists()
+            if is_new and self.best_weights is not None:
                 partial = folder / "best.partial.npz"
                 np.savez(partial, *self.best_weights)
                 partial.replace(weights)

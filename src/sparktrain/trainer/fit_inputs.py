@@ -11,6 +11,7 @@ from sparktrain.data.schema import Column
 from sparktrain.errors import ConfigError, SchemaError
 from sparktrain.fit_spec import TRAIN, DataSpec
 from sparktrain.scoring.spec import TensorInfo
+from sparktrain.trainer.fit_casts import cast
 
 Shape = tuple[int | None, ...]
 
@@ -165,12 +166,6 @@ def make_input(row: Mapping[str, Any], plan: InputPlan) -> Any:
         parts = [part[:, tf.newaxis] if part.shape.rank == 1 else part for part in parts]
         parts = [tf.concat(parts, axis=-1)]
     return reshape(parts[0], plan.shape)
-
-
-def cast(tensor: Any, dtype: str) -> Any:
-    import tensorflow as tf
-
-    return tensor if tensor.dtype.name == dtype else tf.cast(tensor, dtype)
 
 
 def reshape(tensor: Any, shape: Shape) -> Any:

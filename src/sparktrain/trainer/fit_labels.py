@@ -13,6 +13,8 @@ from sparktrain.fit_spec import (
     BINARY,
     CATEGORICAL,
     CLASSIFICATION,
+    EACH,
+    NO_CLASSES,
     REGRESSION,
     SPARSE,
     TRAIN,
@@ -21,7 +23,8 @@ from sparktrain.fit_spec import (
     LossKind,
 )
 from sparktrain.scoring.spec import TensorInfo
-from sparktrain.trainer.fit_inputs import cast, reshape
+from sparktrain.trainer.fit_casts import cast, check
+from sparktrain.trainer.fit_inputs import reshape
 
 
 @dataclass(frozen=True)
@@ -71,16 +74,20 @@ def match_labels(
 
 
 def plan_label(
-    spec: LabelSpec, column: Column, output: TensorInfo, kind: LossKind, is_classifier: bool
+    spec: LabelSpec, column: Column, output: TensorInfo, kind: LossKind, is_of_classes: bool | None
 ) -> LabelPlan:
-    """What becomes of a column of labels; raises SchemaError for what does not fit the output."""
+    """What becomes of a column of labels; raises SchemaError for what does not fit the output.
+
+    Args:
+        is_of_classes: What the user said about labels; None if the loss says.
+    """
     shape = column.shape
     if len(output.shape) > 1 or None in output.shape:
         return _plan_many(spec, column, output, kind)
     width = output.shape[0] if output.shape else 1
     width = width or 1
     is_scalar = shape in ((), (1,))
-    is_of_classes = kind.is_of_classes or is_classifier
+    is_of_classes = kind.is_of_classes if is_of_classes is None else is_of_classes
     if column.dtype == "string":
         raise SchemaError(
             table=TRAIN,
@@ -91,6 +98,13 @@ def plan_label(
     if not is_of_classes or (not is_scalar and (kind.labels == BINARY or width == 1)):
         task = REGRESSION if not is_of_classes else VALUES
         return _plan_values(spec, column, output, task)
+    if kind.labels == NO_CLASSES:
+        raise ConfigError(
+            problem=f"The loss {kind.name} of the output {output.name!r} has no classes that the"
+            f" labels of {column.name!r} could be.",
+            advice="Expected a loss such as 'sparse_categorical_crossentropy', or one of your own"
+            " that takes positions of classes.",
+        )
     num_classes = max(width, 2)
     if spec.num_classes is not None and spec.num_classes > num_classes:
         raise SchemaError(
@@ -100,13 +114,13 @@ def plan_label(
             f" but the model's output {output.name!r} has {num_classes}.",
             advice=f"Give the model's last layer {spec.num_classes} units.",
         )
-    if not is_scalar and shape != (width,):
+    if not is_scalar and (shape != (width,) or kind.labels == SPARSE):
         raise _misfit(column, output)
     if width == 1:
         dtype, wished, one_hot = "float32", output.shape, 0
-    elif kind.labels == CATEGORICAL or (kind.labels == BINARY and is_scalar) or not is_scalar:
+    elif kind.labels in (CATEGORICAL, BINARY, EACH) or not is_scalar:
         dtype, wished, one_hot = "float32", output.shape, width if is_scalar else 0
-    else:
+    else:  # a loss of the user's own takes positions, as the sparse ones of Keras
         dtype, wished, one_hot = "int32", (), 0
     is_plain = not one_hot and column.dtype == dtype and shape == wished
     if dtype == "int32" and column.dtype in ("int8", "int16", "int32", "int64") and not shape:
@@ -156,6 +170,8 @@ def make_label(row: Mapping[str, Any], plan: LabelPlan) -> Any:
     if plan.is_plain:
         return tensor
     if plan.one_hot:
-        return tf.one_hot(tf.reshape(tf.cast(tensor, tf.int32), (-1,)), plan.one_hot)
+        # A position that is none would be a row of zeros.
+        position = tf.cast(check(tensor, (0, plan.one_hot - 1)), tf.int32)
+        return tf.one_hot(tf.reshape(position, (-1,)), plan.one_hot)
     tensor = cast(tensor, plan.dtype)
     return tensor if plan.shape is None else reshape(tensor, plan.shape)

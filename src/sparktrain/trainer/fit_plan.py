@@ -67,7 +67,7 @@ def make_fit_plan(context: Context, data: DataSpec, candidate: Candidate) -> Fit
     matched = match_labels(data.labels, info.outputs)
     losses = split_loss(model.loss, tuple(one.name for _, one in matched))
     labels = tuple(
-        plan_label(spec, columns[spec.column], output, find_kind(loss), candidate.is_classifier)
+        plan_label(spec, columns[spec.column], output, find_kind(loss), candidate.is_of_classes)
         for (spec, output), loss in zip(matched, losses, strict=True)
     )
     contract = {
