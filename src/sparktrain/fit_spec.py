@@ -120,12 +120,18 @@ class DataSpec:
 
 @dataclass(frozen=True)
 class ModelPart:
-    """The model to train: a pickled function with its arguments, or a file of Keras."""
+    """The model to train: a pickled function with its arguments, or a file of Keras.
+
+    Attributes:
+        classes: What the model in the file is made of and compiled with that is the user's own,
+            pickled; empty if there is none.
+    """
 
     name: str
     function: bytes = field(default=b"", repr=False)
     args: Mapping[str, Any] = field(default_factory=dict)
     file: bytes = field(default=b"", repr=False)
+    classes: bytes = field(default=b"", repr=False)
 
 
 @dataclass(frozen=True)

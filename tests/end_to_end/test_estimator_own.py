@@ -126,3 +126,59 @@ def test_a_function_that_imports_own_layers(spark: Any, code: Path, tmp_path: Pa
     answer = load_elsewhere(model, frame, tmp_path / "elsewhere")
     np.testing.assert_allclose(answer["scored"], expected, rtol=1e-5)
     np.testing.assert_allclose(answer["plain"], expected, rtol=1e-5)
+
+
+def test_an_object_that_is_compiled_with_own_parts(
+    spark: Any, code: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As by hand, also where the nodes cannot import the modules."""
+    import keras
+    import own_parts  # type: ignore[import-not-found]
+
+    keras.utils.set_random_seed(5)
+    given = build_own()
+    metrics = [own_parts.largest, own_parts.Count()]
+    given.compile(own_parts.Slow(0.01), own_parts.half_square, metrics=metrics)
+    by_hand = build_own()
+    by_hand.set_weights(given.get_weights())
+    by_hand.compile(own_parts.Slow(0.01), own_parts.half_square)
+    features, labels, _ = cases.line()
+    history = by_hand.fit(features, labels, batch_size=16, epochs=2, shuffle=False, verbose=0)
+
+    monkeypatch.setattr(sys, "path", [one for one in sys.path if one != str(code)])
+    frame = cases.make_line(spark)
+    model = make(model=given).fit(frame)
+    assert set(model.history.columns) == {"loss", "largest", "count"}
+    np.testing.assert_allclose(model.history["loss"], history.history["loss"], rtol=1e-5)
+    assert model.history["count"].tolist() == [4, 4]
+    again = model.keras_model()
+    assert again.compiled and type(again.optimizer).__name__ == "Slow"
+    expected = by_hand.predict(features, verbose=0)[:, 0]
+    found = [row["prediction"] for row in model.transform(frame).collect()]
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+    answer = load_elsewhere(model, frame, tmp_path / "elsewhere")
+    np.testing.assert_allclose(answer["scored"], np.array(found)[np.argsort(labels)], rtol=1e-5)
+    assert answer["compiled"] and answer["loss"] == "half_square"
+
+
+@pytest.mark.filterwarnings("ignore:The object being serialized includes a `lambda`")
+def test_what_cannot_travel_is_refused_before_the_run(spark: Any, tmp_path: Path) -> None:
+    import threading
+
+    import keras
+
+    frame = cases.make_line(spark)
+    lock = threading.Lock()
+
+    class Locked(keras.layers.Layer):  # type: ignore[misc]
+        def call(self, values: Any) -> Any:
+            with lock:
+                return values
+
+    locked = keras.Sequential([keras.Input((5,)), Locked(), keras.layers.Dense(1)])
+    nameless = keras.Sequential([keras.Input((5,)), keras.layers.Dense(1)])
+    nameless.compile("sgd", lambda y_true, y_pred: (y_true - y_pred) ** 2)
+    for model, words in ((locked, "Locked.*cannot be sent.*lock"), (nameless, "has a lambda")):
+        with pytest.raises(st.ConfigError, match=words):
+            make(model=model, loss="mse", runDir=str(tmp_path / "run")).fit(frame)
+    assert not (tmp_path / "run").exists()

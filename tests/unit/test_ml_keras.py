@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +58,43 @@ def test_classes_of_ones_own_travel_with_the_model(tmp_path: Path) -> None:
     assert again(ROW).numpy().tolist() == [[-12.0]]
     assert pack_classes(keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])) == b""
     assert open_classes(b"") == {}
+
+
+def test_what_a_model_is_compiled_with_travels_where_it_is_trained(tmp_path: Path) -> None:
+    def twice(function: Any) -> Any:
+        @functools.wraps(function)
+        def both(y_true: Any, y_pred: Any) -> Any:
+            return 2 * function(y_true, y_pred)
+
+        return both
+
+    @twice
+    def off(y_true: Any, y_pred: Any) -> Any:
+        return keras.ops.abs(y_true - y_pred)
+
+    def far(y_true: Any, y_pred: Any) -> Any:
+        return keras.ops.max(keras.ops.abs(y_true - y_pred))
+
+    class Falling(keras.optimizers.schedules.LearningRateSchedule):  # type: ignore[misc]
+        def __call__(self, step: Any) -> Any:
+            return 0.1 / (step + 1)
+
+        def get_config(self) -> dict[str, Any]:
+            return {}
+
+    model = make_own()
+    inner = keras.metrics.MeanMetricWrapper(far, name="farthest")
+    model.compile(keras.optimizers.SGD(Falling()), [off], metrics=[[inner, "mae"]])
+    layers = {"Twice", "Threes", "negative"}
+    assert set(find_own(model)) == layers
+    own = find_own(model, is_trained=True)
+    assert set(own) == {*layers, "off", "far", "Falling"} and own["off"] is off
+    path = tmp_path / "own.keras"
+    model.save(path)
+    again = load_with(keras.saving, str(path), pack_classes(model, is_trained=True))
+    again.evaluate(ROW, -ROW[:, :1], verbose=0)
+    found = again.get_metrics_result()
+    assert found["loss"] == 22.0 and found["farthest"] == found["mae"] == 11.0
 
 
 def test_a_class_that_cannot_travel_is_named() -> None:

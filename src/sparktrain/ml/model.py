@@ -126,9 +126,9 @@ class KerasModel(Model, MLWritable, MLReadable["KerasModel"]):
     def keras_model(self) -> Any:
         """The model itself, loaded with Keras in this process.
 
-        Layers of your own come with it: load only what you trust. With a loss or metrics of your
-        own that are not registered here it is not compiled: it predicts as it did, and is trained
-        on after a compile().
+        Layers, losses and metrics of your own come with it: load only what you trust. Where one of
+        these could not travel, or is a lambda, the model is not compiled: it predicts as it did,
+        and is trained on after a compile().
         """
         import importlib
 

@@ -19,6 +19,7 @@ import numpy as np
 
 from sparktrain.errors import ConfigError, FunctionError
 from sparktrain.fit_spec import ModelPart
+from sparktrain.scoring.own_classes import find_own, pack_own
 
 _CONFIG = "config.json"
 
@@ -91,7 +92,8 @@ def pack_model(model: Any, args: Mapping[str, Any] | None) -> ModelPart:
         packed = _read_file(str(model))
         part = ModelPart(name=repr(str(model)), file=packed)
     elif is_of_keras(model) and hasattr(model, "save"):
-        part = ModelPart(name=repr(getattr(model, "name", "model")), file=_save(model))
+        file = _save(model)
+        part = ModelPart(repr(model.name), file=file, classes=_pack_own(model))
     elif callable(model):
         name = repr(getattr(model, "__qualname__", type(model).__qualname__))
         packed = pickle_value(f"The model function {name}", model)
@@ -107,6 +109,13 @@ def pack_model(model: Any, args: Mapping[str, Any] | None) -> ModelPart:
         raise ConfigError(
             problem=f"modelArgs has {', '.join(args)}, but model is no function.",
             advice="Leave modelArgs out, or give a function that takes them.",
+        )
+    if part.file and _has_lambda(find_config(part.file)):
+        raise ConfigError(
+            problem=f"The model {part.name} has a lambda in a layer, a loss or a metric, which"
+            " Keras does not load from files.",
+            advice="Write it as a function with a name (def), or give a function that makes the"
+            " model.",
         )
     return part
 
@@ -129,6 +138,27 @@ def _save(model: Any) -> bytes:
                 advice="Give a function that makes it.",
             ) from error
         return path.read_bytes()
+
+
+def _pack_own(model: Any) -> bytes:
+    """What the file of a model has the names of only: the user's own code."""
+    packed = pack_own(find_own(model, is_trained=True))
+    for name, error in packed.failed.items():
+        raise FunctionError(
+            problem=f"{name} of the model {model.name!r} cannot be sent to the nodes:"
+            f" {type(error).__name__}: {error}.",
+            advice="It must not hold on to a SparkSession, a DataFrame, an open file or a lock;"
+            " or give a function that makes the model.",
+        )
+    return packed.body
+
+
+def _has_lambda(config: Any) -> bool:
+    if isinstance(config, Mapping):
+        if config.get("class_name") == "__lambda__":
+            return True
+        config = list(config.values())
+    return isinstance(config, list) and any(_has_lambda(one) for one in config)
 
 
 def _read_file(path: str) -> bytes:

@@ -10,7 +10,7 @@ import pickle
 import sys
 import types
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,12 +34,14 @@ class Packed:
     failed: Mapping[str, Exception]
 
 
-def pack_classes(model: Any) -> bytes:
+def pack_classes(model: Any, *, is_trained: bool = False) -> bytes:
     """What a model is made of that is not of Keras; warns of what cannot travel.
 
-    Keras is not imported here: the model has brought its own.
+    Args:
+        is_trained: Whether the model may be trained on where it is opened: then also what it is
+            compiled with.
     """
-    packed = pack_own(find_own(model))
+    packed = pack_own(find_own(model, is_trained=is_trained))
     for name, error in packed.by_name.items():
         warnings.warn(
             f"{name} of the model {model.name!r} travels with its name only"
@@ -101,14 +103,20 @@ def _list_packages(value: Any) -> set[str]:
     return {cls.__module__.split(".")[0] for cls in type(value).__mro__}
 
 
-def find_own(model: Any) -> dict[str, Any]:
+def find_own(model: Any, *, is_trained: bool = False) -> dict[str, Any]:
     """Classes and functions by the names that Keras knows them by."""
     names = _list_packages(model)
     module = next(name for name in _KERAS if name in names)
     get_name = sys.modules[module].saving.get_registered_name
+    parts = [*model._flatten_layers()]
+    if is_trained:
+        parts += _flatten(find_compilation(model))
     found: dict[str, Any] = {}
-    for layer in model._flatten_layers():
-        for one in (layer, *vars(layer).values()):
+    for part in parts:
+        # A loss of Keras' own may have a function inside, an optimizer a schedule. What a function
+        # has is what it was decorated with: of the same name.
+        inside = vars(part).values() if hasattr(type(part), "get_config") else ()
+        for one in (part, *inside):
             is_function = isinstance(one, types.FunctionType)
             if not is_function and not hasattr(type(one), "get_config"):
                 continue
@@ -117,6 +125,23 @@ def find_own(model: Any) -> dict[str, Any]:
             if own.__module__.split(".")[0] not in _KERAS and own.__name__ != "<lambda>":
                 found[get_name(own)] = own
     return found
+
+
+def find_compilation(model: Any) -> dict[str, Any]:
+    """What a model was compiled with, as the objects themselves."""
+    kept = getattr(model, "_compile_config", None)
+    return {} if kept is None else dict(kept.config)
+
+
+def _flatten(value: Any) -> Iterator[Any]:
+    """Losses and metrics may be in lists and dicts, by output."""
+    if isinstance(value, Mapping):
+        value = list(value.values())
+    if not isinstance(value, (list, tuple)):
+        yield value
+        return
+    for one in value:
+        yield from _flatten(one)
 
 
 def load_with(models: Any, path: str, packed: bytes, **options: Any) -> Any:

@@ -115,9 +115,8 @@ def _pack(context: Context, plan: Any, why: str, is_single: bool) -> Fitted | No
         path.unlink()
     from sparktrain.scoring.own_classes import pack_classes
 
-    return Fitted(
-        packed, plan.contract, _summarise(plan.model), why, classes=pack_classes(plan.model)
-    )
+    classes = pack_classes(plan.model, is_trained=True)
+    return Fitted(packed, plan.contract, _summarise(plan.model), why, classes=classes)
 
 
 def _summarise(model: Any) -> str:

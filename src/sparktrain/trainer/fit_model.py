@@ -16,6 +16,7 @@ from sparktrain.scoring.model_info import (
     name_outputs,
     pack_inputs,
 )
+from sparktrain.scoring.own_classes import find_compilation, load_with
 from sparktrain.scoring.spec import TensorInfo
 
 
@@ -29,13 +30,14 @@ def open_model(part: ModelPart) -> Any:
             path = Path(folder, "model.keras")
             path.write_bytes(part.file)
             try:
-                return keras.models.load_model(path)
+                return load_with(keras.models, str(path), part.classes)
             except Exception as error:
                 raise ConfigError(
                     problem=f"The model {part.name} cannot be loaded by Keras"
                     f" {keras.__version__}: {type(error).__name__}: {error}.",
-                    advice="Give a function that makes the model, where it has layers or losses"
-                    " of your own; else write the file anew with model.save('model.keras').",
+                    advice="Where it has layers or losses of your own, give the model itself or a"
+                    " function that makes it: a file has only their names. Else write the file"
+                    " anew with model.save('model.keras').",
                 ) from error
     model = cloudpickle.loads(part.function)(**part.args)
     if not isinstance(model, keras.Model):
@@ -127,14 +129,6 @@ def _take_compilation(model: Any, inner: Any) -> Any:
     if inner.compiled:
         model.compile(**find_compilation(inner))
     return model
-
-
-def find_compilation(model: Any) -> dict[str, Any]:
-    """What a model was compiled with, as the objects themselves."""
-    kept = getattr(model, "_compile_config", None)
-    if kept is None:
-        return {}
-    return dict(kept.config)
 
 
 def compile_model(model: Any, candidate: Candidate, name: str) -> None:
