@@ -173,7 +173,9 @@ def _look(
 
     source = find_source(model, build, signature)
     check_size(spark, source)
-    info = describe_model(spark, source)
+    # A model of an estimator remembers; of any other one a worker has to load it.
+    trained = getattr(model, "contract", None)
+    info = describe_model(spark, source) if trained is None else trained.info
     picks = name_picks(outputs, [one.name for one in info.outputs])
     known = {one.name for one in info.outputs}
     layers = tuple(dict.fromkeys(pick.output for pick in picks if pick.output not in known))

@@ -126,6 +126,17 @@ def test_a_function_that_imports_own_layers(spark: Any, code: Path, tmp_path: Pa
     answer = load_elsewhere(model, frame, tmp_path / "elsewhere")
     np.testing.assert_allclose(answer["scored"], expected, rtol=1e-5)
     np.testing.assert_allclose(answer["plain"], expected, rtol=1e-5)
+    context = spark.sparkContext
+    context.setJobGroup("looks", "how often a worker is asked what the model is")
+    st.predict(frame, model)
+    st.predict_udf(model, spark=spark)
+    assert not context.statusTracker().getJobIdsForGroup("looks")  # it is remembered
+    layer = model.keras_model().layers[0].name
+    inner = st.predict(frame, model, outputs={layer: "twice"})
+    assert len(context.statusTracker().getJobIdsForGroup("looks")) == 1
+    context.setLocalProperty("spark.jobGroup.id", None)
+    row = inner.first()
+    np.testing.assert_allclose(row["twice"], np.array(row["x"]) * 2, rtol=1e-6)
 
 
 def test_an_object_that_is_compiled_with_own_parts(
