@@ -19,6 +19,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+
 import sparktrain as st
 from spark_tensorflow_distributor import MirroredStrategyRunner
 from sparktrain.cli.doctor import check_spark
@@ -122,6 +124,60 @@ def run_embedded(folder: Path) -> dict[str, Any]:
     return answer
 
 
+def run_scoring(folder: Path) -> dict[str, Any]:
+    """Two tasks at a time with two of four GPUs each; a worker is used again by both kinds."""
+    script = write_discovery(folder, "discover.sh", "4567")
+    conf = {
+        **make_conf(script, 4, 2),
+        "spark.worker.resource.gpu.amount": "4",
+        "spark.worker.resource.gpu.discoveryScript": str(script),
+    }
+    spark = st.session(num_executors=1, executor_cores=2, conf=conf)
+
+    def tell(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        from pyspark import TaskContext
+
+        from sparktrain.scoring.place import find_place
+
+        for _ in batches:
+            pass
+        addresses = TaskContext.get().resources()["gpu"].addresses
+        rows = {"given": [",".join(addresses)], "device": [find_place().device]}
+        yield pa.RecordBatch.from_pydict(rows)
+
+    def build() -> Any:
+        """Notes on which device the variables of a model would be, were it there."""
+        import keras
+        from pyspark import TaskContext
+        from tensorflow.python.eager import context
+
+        given = TaskContext.get().resources()["gpu"].addresses
+        where = context.context().device_name.split("device:")[-1]
+        (folder / f"built-{uuid.uuid4().hex}.json").write_text(json.dumps([given, where]))
+        return keras.Sequential([keras.Input((1,), name="x"), keras.layers.Dense(1)])
+
+    # Both tasks at once, so that each has devices of its own.
+    told = spark.range(0, 2, 1, 2).mapInArrow(tell, "given string, device string", barrier=True)
+    answer: dict[str, Any] = {"told": sorted([row.given, row.device] for row in told.collect())}
+    weights = folder / "one.weights.h5"
+    subprocess.run([sys.executable, "-c", WRITE_WEIGHTS, str(weights)], check=True)
+    frame = spark.range(0, 64, 1, 8).selectExpr("id", "float(id) as x")
+    scored = st.predict(frame, weights, build=build, outputs="y").collect()
+    answer["scored"] = all(abs(row.y[0] - 2 * row.x) < 1e-5 for row in scored) and len(scored)
+    answer["built"] = [json.loads(path.read_text()) for path in folder.glob("built-*.json")]
+    spark.stop()
+    return answer
+
+
+#: A model that doubles; in a process of its own, as this one is the driver.
+WRITE_WEIGHTS = """
+import sys, keras, numpy as np
+model = keras.Sequential([keras.Input((1,), name="x"), keras.layers.Dense(1)])
+model.set_weights([np.array([[2.0]]), np.zeros(1)])
+model.save_weights(sys.argv[1])
+"""
+
+
 @contextlib.contextmanager
 def standalone(folder: Path) -> Iterator[str]:
     """A master and two workers, each with two GPUs of its own."""
@@ -222,7 +278,12 @@ def run_nvidia(folder: Path) -> dict[str, Any]:
 
 def main(kind: str, folder: Path) -> None:
     os.environ.pop("CUDA_VISIBLE_DEVICES", None)
-    kinds = {"embedded": run_embedded, "standalone": run_standalone, "nvidia": run_nvidia}
+    kinds = {
+        "embedded": run_embedded,
+        "scoring": run_scoring,
+        "standalone": run_standalone,
+        "nvidia": run_nvidia,
+    }
     (folder / "answer.json").write_text(json.dumps(kinds[kind](folder)))
 
 

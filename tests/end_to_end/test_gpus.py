@@ -57,6 +57,20 @@ def test_gpus_of_spark(tmp_path: Path) -> None:
     assert "Spark gives its task 4; a worker here gets 4" in answer["doctor"][0]
 
 
+def test_gpus_of_tasks_that_score(tmp_path: Path) -> None:
+    """Each puts the model on the first device that Spark gave it, not on the first there is."""
+    answer = run("scoring", tmp_path)
+    first, second = answer["told"]
+    assert sorted([*first[0].split(","), *second[0].split(",")]) == ["4", "5", "6", "7"]
+    for given, device in answer["told"]:
+        assert device == f"/GPU:{given.split(',')[0]}"
+    assert answer["scored"] == 64
+    assert answer["built"]
+    for given, device in answer["built"]:
+        assert len(given) == 2 and set(given) <= set("4567")
+        assert device == f"GPU:{given[0]}"
+
+
 @pytest.mark.slow
 def test_gpus_of_a_standalone_cluster(tmp_path: Path) -> None:
     answer = run("standalone", tmp_path)
