@@ -94,6 +94,11 @@ class Settings:
         "How many GPUs the chief and each worker get for themselves: a number, or `auto` for what"
         " Spark gives to its task, else an even share of the host's free ones.",
     )
+    gpus_at_most: int = _row(
+        0,
+        "With `gpus_per_worker=auto`, the most of a host's own GPUs that the chief and each worker"
+        " take, so that other runs on the host find some; 0 for no such limit.",
+    )
     gpus_per_evaluator: int = _row(0, "How many GPUs an evaluator gets; 0 for none.")
     gpu_resource: str = _row("gpu", "What GPUs are called among Spark's resources.")
     gpu_memory_fraction: float = _row(

@@ -96,6 +96,8 @@ class DeviceWish:
     resource: str = "gpu"
     #: For the chief and each worker; None for what Spark gives, or for an even share.
     per_worker: int | None = None
+    #: The most of an even share; 0 for all of it.
+    at_most: int = 0
     per_evaluator: int = 0
     #: The memory that a node takes of a device, which others may then use too; 0 for no limit.
     memory_fraction: float = 0.0

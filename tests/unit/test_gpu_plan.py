@@ -86,6 +86,11 @@ def test_how_many(raw: Any, expected: int | None) -> None:
     assert make_wish(settings).per_worker == expected
 
 
+def test_the_most_of_an_even_share() -> None:
+    settings = resolve({"gpus_at_most": 2}, lambda key: None, {})
+    assert make_wish(settings) == DeviceWish(at_most=2)
+
+
 @pytest.mark.parametrize(
     ("plan", "expected"),
     [

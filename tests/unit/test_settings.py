@@ -26,6 +26,7 @@ VALUES: dict[str, tuple[tuple[Any, Any], tuple[str, Any], tuple[str, Any]]] = {
     "stop_grace_s": ((0, 0.0), ("0.5", 0.5), ("3", 3.0)),
     "spill_dir": (("/a", "/a"), ("/b", "/b"), ("/c", "/c")),
     "gpus_per_worker": ((2, "2"), ("AUTO", "auto"), ("0", "0")),
+    "gpus_at_most": ((1, 1), ("2", 2), ("0", 0)),
     "gpus_per_evaluator": ((1, 1), ("2", 2), ("0", 0)),
     "gpu_resource": (("a", "a"), ("b", "b"), ("c", "c")),
     "gpu_memory_fraction": ((0.1, 0.1), ("1", 1.0), ("0", 0.0)),

@@ -158,7 +158,8 @@ def count_share(
             advice="Share them with gpu_memory_fraction, use fewer workers, or none of the GPUs"
             " with gpus_per_worker=0.",
         )
-    return left // max(num_here, 1)
+    share = left // max(num_here, 1)
+    return min(share, wish.at_most) if wish.at_most else share
 
 
 def count_training(nodes: Sequence[NodeSpec], hosts: Sequence[str], host: str) -> int:

@@ -52,6 +52,7 @@ def make_wish(settings: Settings) -> DeviceWish:
     wish = DeviceWish(
         resource=settings.gpu_resource,
         per_worker=int(count) if count.isdecimal() else None,
+        at_most=settings.gpus_at_most,
         per_evaluator=settings.gpus_per_evaluator,
         memory_fraction=settings.gpu_memory_fraction,
         memory_mb=settings.gpu_memory_mb,
