@@ -14,6 +14,7 @@
     ├── TrainingError                   something failed while training
     │   ├── NodeFailedError             the user's function failed on a node
     │   │   ├── DataError               a row, a file or a disk under the data is bad
+    │   │   ├── DevicesTakenError       others have the GPUs of its host
     │   │   └── ResultError             its return value cannot travel
     │   ├── NodeLostError               a node vanished; a restart may help
     │   └── RunTimeoutError             the run took longer than timeout_s
@@ -77,6 +78,8 @@ class DeviceError(ConfigError):
 
     needed: int
     found: int
+    #: Whether others have them, who may give them back.
+    is_taken: bool = False
 
     def describe(self) -> str:
         return f"{self.problem} {self.needed} are needed, {self.found} are there. {self.advice}"
@@ -207,6 +210,11 @@ class NodeFailedError(TrainingError):
 @dataclass(kw_only=True, eq=False)
 class DataError(NodeFailedError):
     """The data is bad: a row that does not fit, a broken file, a full disk, no rows at all."""
+
+
+@dataclass(kw_only=True, eq=False)
+class DevicesTakenError(NodeFailedError):
+    """Others have the GPUs of the node's host, and may give them back: another time may do."""
 
 
 @dataclass(kw_only=True, eq=False)

@@ -170,8 +170,8 @@ class Failure:
 
     node: str
     host: str
-    #: "exception", "data", "result", "exit", "signal", "versions", "devices", "peer", "lost",
-    #: "ended" by the driver or "cut" by Spark.
+    #: "exception", "data", "result", "exit", "signal", "versions", "devices", "taken" (devices
+    #: that others have), "peer", "lost", "ended" by the driver or "cut" by Spark.
     kind: str
     #: One sentence without its full stop.
     what: str

@@ -18,6 +18,7 @@ from sparktrain.driver.plan import Plan
 from sparktrain.driver.record import RunRecord
 from sparktrain.driver.state import Snapshot, apply, start_run
 from sparktrain.errors import (
+    DevicesTakenError,
     LaunchError,
     NodeFailedError,
     NodeLostError,
@@ -65,6 +66,8 @@ def tell(*told: tuple[str, Message]) -> Snapshot:
         (make_failure("exception"), NodeFailedError),
         (make_failure("exit", exit_code=3), NodeFailedError),
         (make_failure("result"), ResultError),
+        (make_failure("devices"), NodeFailedError),
+        (make_failure("taken"), DevicesTakenError),
         (make_failure("signal", signal=9), NodeLostError),
         (make_failure("lost"), NodeLostError),
         (make_failure("ended", is_echo=True), NodeLostError),

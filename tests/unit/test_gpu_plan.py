@@ -170,6 +170,19 @@ def test_more_than_the_hosts_have(
         check_hosts(hosts, wish, num_workers, evaluator_gpus)
 
 
+def test_what_others_have_may_be_given_back() -> None:
+    def find(num_workers: int, wish: DeviceWish, evaluator_gpus: int = 0) -> bool:
+        with pytest.raises(DeviceError) as caught:
+            check_hosts(HOSTS, wish, num_workers, evaluator_gpus)
+        return caught.value.is_taken
+
+    assert [find(count, DeviceWish(per_worker=1)) for count in (5, 6, 7)] == [True, True, False]
+    assert [find(count, TWO) for count in (2, 3, 4)] == [True, True, False]
+    assert [find(5, DeviceWish(per_worker=1), count) for count in (1, 2)] == [True, False]
+    assert not find(1, DeviceWish(per_worker=5))
+    assert HOSTS[0].emptied() == make_host("a", 4, 4)
+
+
 def test_what_fits_on_hosts() -> None:
     check_hosts(HOSTS, DeviceWish(memory_fraction=0.1), 60, 0)
     check_hosts(HOSTS, DeviceWish(per_worker=0), 99, 2)

@@ -131,6 +131,7 @@ class NodeDevices:
             f" {', '.join(gpu.uuid for gpu in known)}.",
             needed=len(known),
             found=free,
+            is_taken=True,
             advice="Stop the other cluster first.",
         )
 
@@ -155,6 +156,7 @@ class NodeDevices:
                 f" {len(usable)}, the others compute or are given to other nodes.",
                 needed=count,
                 found=len(chosen),
+                is_taken=count <= len(usable),
                 advice="Lower gpus_per_worker, share them with gpu_memory_fraction, or end what"
                 " computes on them.",
             )

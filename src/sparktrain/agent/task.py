@@ -214,7 +214,8 @@ class Agent:
             devices = given.__enter__()
         except DeviceError as error:
             what = str(error).rstrip(".")
-            self._refuse(Failure(node=self._node.name, host=self._host, kind="devices", what=what))
+            kind = "taken" if error.is_taken else "devices"
+            self._refuse(Failure(node=self._node.name, host=self._host, kind=kind, what=what))
         try:
             yield devices
         finally:

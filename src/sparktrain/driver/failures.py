@@ -7,6 +7,7 @@ from sparktrain.driver.plan import Plan
 from sparktrain.driver.record import RunRecord
 from sparktrain.errors import (
     DataError,
+    DevicesTakenError,
     LaunchError,
     NodeFailedError,
     NodeLostError,
@@ -28,7 +29,11 @@ def to_error(failure: Failure, record: RunRecord, num_restarts: int | None) -> S
     """The error for the first cause of a failed run, or of a cluster (num_restarts=None)."""
     if failure.kind == "versions":
         return VersionMismatchError(differences=failure.differences or {})
-    kinds: dict[str, type[TrainingError]] = {"result": ResultError, "data": DataError}
+    kinds: dict[str, type[TrainingError]] = {
+        "result": ResultError,
+        "data": DataError,
+        "taken": DevicesTakenError,
+    }
     if state.is_loss(failure):
         cls: type[TrainingError] = NodeLostError
         advice = _CLUSTER_ADVICE if num_restarts is None else _RESTART_ADVICE

@@ -196,8 +196,14 @@ def check_hosts(
             f" not fit: {listed}.",
             needed=needed,
             found=found,
+            is_taken=_count_all(hosts, wish, evaluator_gpus) >= num_workers,
             advice=f"{_LESS} the session executors on more hosts with GPUs.",
         )
+
+
+def _count_all(hosts: Sequence[HostGpus], wish: DeviceWish, evaluator_gpus: int) -> int:
+    """For how many workers there is room when nobody else is there."""
+    return count_room([one.emptied() for one in hosts], wish, evaluator_gpus)
 
 
 def _count(amount: float, num_tasks: int) -> int:

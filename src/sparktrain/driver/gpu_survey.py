@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
@@ -42,6 +42,11 @@ class HostGpus:
     gpus: tuple[KnownGpu, ...] = ()
     #: Why it is not known.
     problem: str = ""
+
+    def emptied(self) -> HostGpus:
+        """The host as it is when nobody has its devices."""
+        gpus = tuple(replace(gpu, share=Fraction(1), is_busy=False) for gpu in self.gpus)
+        return replace(self, gpus=gpus)
 
     @property
     def total(self) -> int:
