@@ -1,9 +1,13 @@
-"""The Spark session that a program means when it names none."""
+"""The Spark session that a program means when it names none, and its settings."""
 
 from __future__ import annotations
 
+import os
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from sparktrain.settings import Settings
 
 
 def find_active() -> Any:
@@ -21,3 +25,11 @@ def find_session(spark: Any = None) -> Any:
 
     found = spark if spark is not None else find_active()
     return found if found is not None else find_embedded(2)
+
+
+def find_settings(spark: Any) -> Settings:
+    """sparktrain's settings of a session."""
+    from sparktrain.driver.spark_facts import get_conf
+    from sparktrain.settings import resolve
+
+    return resolve({}, lambda key: get_conf(spark, key), os.environ)

@@ -1,8 +1,10 @@
-"""Runs trials: each a run of sparktrain with one node, as many at a time as there are slots."""
+"""Runs trials: each a run of sparktrain with one node, as many at a time as there are slots.
+
+None holds a slot while it waits for another: each is a single task.
+"""
 
 from __future__ import annotations
 
-import os
 import posixpath
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -16,10 +18,10 @@ from hops.hparams import Params, make_names
 from hops.node import TrainNode
 from hops.parallel import work_all
 from hops.records import Record
+from hops.session import find_settings
 from sparktrain.driver import spark_facts
 from sparktrain.driver.interrupt import holding_back_spark
 from sparktrain.errors import LaunchError, TrainingError
-from sparktrain.settings import resolve
 
 #: A trial may wait for a slot as long as other jobs have them all.
 SLOT_TIMEOUT_S = 30 * 24 * 3600.0
@@ -68,14 +70,22 @@ class Trials:
             Trial(row, name, posixpath.join(folder, name) if name else folder)
             for row, name in zip(rows, names, strict=True)
         ]
-        limit = count_parallel(self.spark)
+        env = make_env(self.spark, self.record.project)
+        is_only = len(trials) == 1
+        settings: dict[str, Any] = {"env": env}
+        if not is_only:  # the lines of many at a time would be one muddle
+            settings["progress"] = "off"
         with holding_back_spark():
-            work_all(lambda trial: self._run_one(trial, len(trials) == 1), trials, limit)
+            work_all(
+                lambda trial: self._run_one(trial, is_only, settings),
+                trials,
+                lambda: max(1, count_slots(self.spark)),
+            )
         self.done += trials
         self.record.write_summary()
         return trials
 
-    def _run_one(self, trial: Trial, is_only: bool) -> None:
+    def _run_one(self, trial: Trial, is_only: bool, settings: Mapping[str, Any]) -> None:
         run_dir = find_run_dir(self.spark, self.record.id, f"trial-{trial.name}".rstrip("-"))
         self.record.begin_trial(trial.folder, trial.params)
         node = TrainNode(
@@ -86,20 +96,21 @@ class Trials:
             local_logdir=self.local_logdir,
             key=self.key,
         )
-        # The lines of many at a time would be one muddle.
-        shown: dict[str, Any] = {} if is_only else {"progress": "off"}
-        try:
-            result = sparktrain.run(
+
+        def run() -> sparktrain.Result:
+            return sparktrain.run(
                 node,
                 num_workers=1,
                 spark=self.spark,
                 run_dir=run_dir,
                 max_restarts=MAX_RESTARTS,
-                env=make_env(self.spark, self.record.project),
                 distribution="none",
                 launch_timeout_s=SLOT_TIMEOUT_S,
-                **shown,
+                **settings,
             )
+
+        try:
+            result = run()
             trial.outputs = result.value
             if self.key is not None:
                 trial.score = outputs.find_metric(result.value, self.key)
@@ -124,10 +135,10 @@ def describe(error: Exception) -> str:
     return (what.strip().splitlines() or [type(error).__name__])[0]
 
 
-def count_parallel(spark: Any) -> int:
-    """As many nodes as can run at the same time; Spark itself keeps back what has no slot yet."""
-    slots, _ = spark_facts.wait_for_slots(spark, 1, find_settings(spark).slot_wait_s)
-    return max(1, slots if slots is not None else util.count_executors(spark))
+def count_slots(spark: Any) -> int:
+    """How many nodes can run at the same time now; Spark itself keeps back what has no slot yet."""
+    slots = spark_facts.count_slots(spark)
+    return slots if slots is not None else util.count_executors(spark)
 
 
 def make_env(spark: Any, project: str, num_ps: int = 0) -> dict[str, str]:
@@ -137,10 +148,6 @@ def make_env(spark: Any, project: str, num_ps: int = 0) -> dict[str, str]:
         util.EXECUTORS: str(util.count_executors(spark)),
         util.SERVERS: str(num_ps),
     }
-
-
-def find_settings(spark: Any) -> Any:
-    return resolve({}, lambda key: spark_facts.get_conf(spark, key), os.environ)
 
 
 def is_shown(spark: Any) -> bool:

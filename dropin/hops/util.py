@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import os
+import time
 from typing import Any
 
-from hops.session import find_session
+from hops.session import find_session, find_settings
 
 #: Set on nodes, which have no session to ask.
 EXECUTORS = "HOPS_NUM_EXECUTORS"
 #: As Hopsworks sets it.
 SERVERS = "NUM_TF_PS"
+#: Executors register one after the other; when none has come for so long, all are there.
+QUIET_S = 3.0
+TICK_S = 0.2
+
+#: How many an application had when none came any more.
+_settled: dict[str, int] = {}
 
 
 def num_executors(spark: Any = None) -> int:
@@ -25,7 +32,7 @@ def num_executors(spark: Any = None) -> int:
 
 
 def count_executors(spark: Any) -> int:
-    from sparktrain.driver.spark_facts import count_slots, get_conf, is_connect
+    from sparktrain.driver.spark_facts import get_conf, is_connect
     from sparktrain.errors import ConfigError
 
     is_dynamic = (get_conf(spark, "spark.dynamicAllocation.enabled") or "").lower() == "true"
@@ -39,16 +46,40 @@ def count_executors(spark: Any) -> int:
     if found := count_in_master(get_conf(spark, "spark.master") or ""):
         return found
     if not is_connect(spark):
-        known = spark.sparkContext._jsc.sc().getExecutorMemoryStatus().size()
-        if known > 1:  # the driver is one of them
-            return int(known) - 1
-        if slots := count_slots(spark):
-            return slots
+        # In local mode the driver is the executor, and no other will come.
+        is_local = (get_conf(spark, "spark.master") or "").startswith("local")
+        if found := count_registered(spark) if is_local else wait_for_executors(spark):
+            return found
     raise ConfigError(
         problem="The number of executors is not known: neither spark.executor.instances nor"
         " spark.dynamicAllocation.maxExecutors is set, and none is there yet.",
         advice="Set spark.executor.instances.",
     )
+
+
+def wait_for_executors(spark: Any) -> int:
+    """The executors that have registered, when no more of them come; 0 if there are none.
+
+    A session is there before its executors are.
+    """
+    app, wait_s = spark.sparkContext.applicationId, find_settings(spark).slot_wait_s
+    count, changed = count_registered(spark), time.monotonic()
+    while count == 0 or count != _settled.get(app):
+        time.sleep(TICK_S)
+        if (now := count_registered(spark)) != count:
+            count, changed = now, time.monotonic()
+        elif time.monotonic() - changed >= (min(QUIET_S, wait_s) if count else wait_s):
+            break
+    if count:
+        _settled[app] = count
+    return count
+
+
+def count_registered(spark: Any) -> int:
+    from sparktrain.driver.spark_facts import count_slots
+
+    known = int(spark.sparkContext._jsc.sc().getExecutorMemoryStatus().size()) - 1  # the driver
+    return known or count_slots(spark) or 0
 
 
 def count_in_master(master: str) -> int | None:

@@ -316,7 +316,7 @@ def test_work_is_done_in_parallel_up_to_a_limit() -> None:
             now -= 1
         return item * 2
 
-    assert work_all(work, range(7), 3) == [0, 2, 4, 6, 8, 10, 12]
+    assert work_all(work, range(7), lambda: 3) == [0, 2, 4, 6, 8, 10, 12]
     assert most == 3
 
 
@@ -337,6 +337,6 @@ def test_an_error_ends_what_is_on_its_way() -> None:
 
     started = time.monotonic()
     with pytest.raises(OSError, match="no more"):
-        work_all(work, range(9), 2)
+        work_all(work, range(9), lambda: 2)
     assert time.monotonic() - started < 10
     assert sorted(begun) == [0, 1] and ended == [0]
