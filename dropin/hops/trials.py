@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import sparktrain
-from hops import hdfs, outputs, place, stores, util
+from hops import gpu_room, hdfs, outputs, place, stores, util
 from hops.hparams import Params, make_names
 from hops.node import TrainNode
 from hops.parallel import work_all
@@ -21,7 +21,7 @@ from hops.records import Record
 from hops.session import find_settings
 from sparktrain.driver import spark_facts
 from sparktrain.driver.interrupt import holding_back_spark
-from sparktrain.errors import LaunchError, TrainingError
+from sparktrain.errors import DeviceError, LaunchError, TrainingError
 
 #: A trial may wait for a slot as long as other jobs have them all.
 SLOT_TIMEOUT_S = 30 * 24 * 3600.0
@@ -57,6 +57,7 @@ class Trials:
     local_logdir: bool = False
     key: str | None = None
     done: list[Trial] = field(default_factory=list)
+    _room: gpu_room.GpuRoom | None = None
 
     def run(self, rows: Sequence[Params], below: str = "") -> list[Trial]:
         """Runs the function with each row, in parallel; failures are recorded, not raised.
@@ -71,15 +72,18 @@ class Trials:
             for row, name in zip(rows, names, strict=True)
         ]
         env = make_env(self.spark, self.record.project)
-        is_only = len(trials) == 1
-        settings: dict[str, Any] = {"env": env}
+        if self._room is None:
+            # Once: later, what the trials before computed on may not be seen as free yet.
+            self._room = gpu_room.find_room(self.spark, find_settings(self.spark), len(rows))
+        room, is_only = self._room, len(trials) == 1
+        settings = {**room.settings, "env": env}
         if not is_only:  # the lines of many at a time would be one muddle
             settings["progress"] = "off"
         with holding_back_spark():
             work_all(
                 lambda trial: self._run_one(trial, is_only, settings),
                 trials,
-                lambda: max(1, count_slots(self.spark)),
+                lambda: max(1, count_slots(self.spark) - room.idle),
             )
         self.done += trials
         self.record.write_summary()
@@ -110,15 +114,20 @@ class Trials:
             )
 
         try:
-            result = run()
+            result = gpu_room.run_patiently(run, lambda error: self._tell_wait(trial, error))
             trial.outputs = result.value
             if self.key is not None:
                 trial.score = outputs.find_metric(result.value, self.key)
-        except (TrainingError, LaunchError) as error:
+        except (TrainingError, LaunchError, DeviceError) as error:
             trial.error = error
         finally:
             keep_logs(run_dir, trial.folder, {"chief-0.log": outputs.LOG})
         self._tell(trial, is_only)
+
+    def _tell_wait(self, trial: Trial, error: Exception) -> None:
+        if is_shown(self.spark):
+            name = f"{trial.name}: " if trial.name else ""
+            print(f"hops: {name}waits for GPUs: {describe(error)}", file=sys.stderr, flush=True)
 
     def _tell(self, trial: Trial, is_only: bool) -> None:
         error = trial.error

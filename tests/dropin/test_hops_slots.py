@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from hops import parallel
 from hops import util as hops_util
 from hops.parallel import work_all
+from test_hops_gpus import run_session
 
 
 class FreshSession:
@@ -73,3 +75,11 @@ def test_an_error_of_the_limit_ends_the_work() -> None:
 
     with pytest.raises(OSError, match="no session any more"):
         work_all(lambda item: item, [1, 2], fail)
+
+
+@pytest.mark.slow
+def test_a_session_that_does_not_know_its_executors(tmp_path: Path) -> None:
+    answer, _ = run_session("late", tmp_path)
+    assert answer["late"]["metric"] == 1  # both trials at a time
+    outputs = answer["first moment"]
+    assert (outputs["nodes"], outputs["executors"]) == (2, 2)
