@@ -210,15 +210,26 @@ def test_a_meeting_that_is_settled_changes_nothing_more() -> None:
     store.open("model-0", "x", 0)
     store.put("model-0", {n: ("w", (2,), np.zeros(2)) for n in range(2)})
     one = np.ones(2)
-    store.sync("model-0", 1, DELTA, 1.0, one, 0, "first")
-    assert store.settle("model-0", 0, "first") == [1]
-    with pytest.raises(StoreError, match="'first' of worker 0 is over"):
-        store.sync("model-0", 0, DELTA, 1.0, one, 0, "first")
-    assert store.settle("model-0", 0, "first") == [1]
-    assert store.settle("model-0", 0, "second") == []  # nothing of it came before
-    store.sync("model-0", 0, DELTA, 1.0, one, 0, "third")
+
+    def bring(part: int, meeting: int, client: str = "client") -> None:
+        store.sync("model-0", part, DELTA, 1.0, one, 0, client, meeting)
+
+    bring(1, 1)
+    assert store.settle("model-0", "client", 1) == [1]
+    with pytest.raises(StoreError, match="meeting 1 is over"):
+        bring(0, 1)
+    assert store.settle("model-0", "client", 1) == [1]
+    assert store.settle("model-0", "client", 2) == []  # nothing of it came before
+    bring(0, 3)
+    # What was on its way all that time, and what another client of the same worker's brought.
+    for late in (1, 2):
+        with pytest.raises(StoreError, match=f"meeting {late} is over, 3 has begun"):
+            bring(1, late)
+    bring(1, 1, "another")
+    bring(1, 3)
+    assert store.settle("model-0", "client", 3) == [0, 1]
     np.testing.assert_array_equal(store.pull("model-0", 0), one)
-    np.testing.assert_array_equal(store.pull("model-0", 1), one)
+    np.testing.assert_array_equal(store.pull("model-0", 1), 3 * one)
 
 
 def test_other_models_and_strangers_are_refused(servers: Stores) -> None:

@@ -18,11 +18,12 @@ from sparktrain.agent.doors import make_door
 from sparktrain.errors import ConfigError
 from sparktrain.spec import NodeSpec
 from sparktrain.trainer import periodic
+from sparktrain.trainer.context import Context
 from sparktrain.trainer.periodic import Synchroniser, make_sync_callback
 from sparktrain.trainer.store import Store
 from sparktrain.trainer.store_door import OpenStore
 from sparktrain.wire.flight import Door
-from sparktrain.wire.parameters import Stores
+from sparktrain.wire.parameters import ParameterClient, Stores
 
 
 @contextlib.contextmanager
@@ -243,6 +244,84 @@ def test_delta_counts_once_what_was_brought_before_an_outage(
     meeting.close()
     for kernel, first in zip(kernels, before, strict=True):
         np.testing.assert_allclose(kernel.numpy(), first + 3.0, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("rule", "server", "worker"), [("average", 0.5, 0.5), ("elastic", 0.5, 0.5)]
+)
+def test_answers_that_were_lost_count_once(
+    stores: Stores, monkeypatch: pytest.MonkeyPatch, rule: str, server: float, worker: float
+) -> None:
+    """The servers have moved by half the way, and the worker goes on as if it had heard of it."""
+    model = make_model()
+    meeting = Synchroniser(make_context(stores), "model-0", model, rule, 0.5)
+    kernels = [model.layers[0].kernel, model.layers[3].kernel]
+    for kernel in kernels:
+        kernel.assign(keras.ops.zeros(kernel.shape))
+    meeting.join()
+    sync = meeting._client.sync
+
+    def lose(rule: str, rate: float, get: Any, take: Any) -> None:
+        sync(rule, rate, get, lambda part, values: None)
+        raise fl.FlightUnavailableError("away for a moment")
+
+    for kernel in kernels:
+        kernel.assign(keras.ops.ones(kernel.shape))
+    monkeypatch.setattr(meeting._client, "sync", lose)
+    meeting.sync()
+    for kernel in kernels:  # learnt since
+        kernel.assign(kernel + 0.25)
+    meeting._settle()
+    np.testing.assert_allclose(read_servers(stores), server, rtol=1e-6)
+    for kernel in kernels:
+        np.testing.assert_allclose(kernel.numpy(), worker + 0.25, rtol=1e-6)
+    meeting.close()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("rule", ["average", "delta", "elastic"])
+def test_training_goes_on_after_outages(
+    stores: Stores, monkeypatch: pytest.MonkeyPatch, rule: str, dtype: str
+) -> None:
+    """Of some parts or of all: what is kept meanwhile is given to TensorFlow later on."""
+    model = make_model(dtype=dtype)
+    meeting = Synchroniser(make_context(stores), "model-0", model, rule, 0.5)
+    meeting.join()
+    sync = meeting._client.sync
+
+    def lose(rule: str, rate: float, get: Any, take: Any) -> None:
+        def take_some(part: Any, values: Any) -> None:
+            if part.server == 0:
+                take(part, values)
+
+        sync(rule, rate, get, take_some)
+        raise fl.FlightUnavailableError("away for a moment")
+
+    for is_lost in (False, True, False, False, True, True, False, False):
+        fit(model)
+        monkeypatch.setattr(meeting._client, "sync", lose if is_lost else sync)
+        meeting.sync()
+        fit(model)
+    fit(model)
+    assert meeting.num_syncs == 5
+    if rule == "delta":  # a worker alone: what it has learnt is what the servers have
+        meeting.sync()
+        before = [np.asarray(value, np.float32) for value in model.get_weights()]
+        meeting.pull()
+        for old, new in zip(before, model.get_weights(), strict=True):
+            np.testing.assert_array_equal(old, np.asarray(new, np.float32))
+    meeting.close()
+
+
+def test_every_fit_of_a_model_has_its_own_number(stores: Stores) -> None:
+    """Also where each has a callback of its own: the chief waits for the same fit of the others."""
+    model = make_model()
+    context = make_context(stores)
+    context._synced = []
+    for _ in range(2):
+        fit(model, Context.parameter_server(context, model, wait_s=0.0))
+    with ParameterClient(stores, "model-0", [], 1) as client:
+        assert [dict(state["fits"]) for state in client.states()] == [{0: 2}, {0: 2}]
 
 
 @pytest.mark.parametrize("rule", ["average", "elastic"])

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from sparktrain.trainer.weights import is_exact, is_free, make_room, read, replace
+from sparktrain.trainer.weights import copy, is_exact, is_free, make_room, read, replace
 from sparktrain.wire.layout import Variable
 
 SHAPES = [(64, 64), (), (3,), (0, 2), (5, 7)]
@@ -40,6 +40,18 @@ def test_neither_way_copies(make_variable: Any) -> None:
     replace(variable, array)
     assert read(variable).ctypes.data == array.ctypes.data
     np.testing.assert_array_equal(read(variable), array)
+
+
+def test_memory_that_is_not_aligned_is_copied() -> None:
+    """TensorFlow ends the process when it computes on it."""
+    whole = make_room([Variable("", (65,), "float32")])[0]
+    whole[...] = 1
+    variable = tf.Variable(np.zeros(64, "float32"))
+    replace(variable, whole[1:])
+    variable.assign_add(tf.ones_like(variable))
+    assert (read(variable) == 2).all()
+    replace(variable, copy([whole[1:]])[0])
+    assert (read(variable) == 1).all()
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import operator
 import os
 import sys
@@ -88,8 +89,8 @@ class Context:
         self.stream = stream
         #: Where parameters are held, with periodic synchronisation.
         self.stores = stores
-        #: The models that are synchronised, by the order in which they came.
-        self._synced: list[Any] = []
+        #: The models that are synchronised, by the order in which they came, and their next fits.
+        self._synced: list[tuple[Any, Iterator[int]]] = []
         self._link = link
         self._distributed = distributed
         #: GPUs of a node that trains alone.
@@ -352,15 +353,15 @@ class Context:
 
         from sparktrain.trainer.periodic import make_sync_callback
 
-        known = [number for number, one in enumerate(self._synced) if one is model]
-        if not known:
-            self._synced.append(model)
-            known = [len(self._synced) - 1]
+        if not any(one is model for one, _ in self._synced):
+            self._synced.append((model, itertools.count(1)))
+        number = next(n for n, (one, _) in enumerate(self._synced) if one is model)
         return make_sync_callback(
             tf.keras,
             self,
             model,
-            f"model-{known[0]}",
+            f"model-{number}",
+            fits=self._synced[number][1],
             sync_interval=sync_interval,
             rule=rule,
             alpha=alpha,

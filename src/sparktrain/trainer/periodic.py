@@ -7,16 +7,17 @@ servers' parameters first.
 
 from __future__ import annotations
 
+import itertools
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import pyarrow.flight as fl
 
 from sparktrain.errors import ConfigError
-from sparktrain.trainer.sync_rules import DELTA, RULES, find_rate, to_mean, to_send
-from sparktrain.trainer.weights import is_exact, is_free, make_room, read, replace
+from sparktrain.trainer.sync_rules import DELTA, RULES, find_rate, find_taken, to_mean, to_send
+from sparktrain.trainer.weights import copy, is_exact, is_free, make_room, read, replace
 from sparktrain.wire.layout import Part, Variable, gather, scatter
 from sparktrain.wire.parameters import ParameterClient, Stores
 
@@ -134,15 +135,16 @@ class Synchroniser:
         except _OUTAGES as error:
             self._check_outage(error)
             # What was answered counts; the rest stays as it is until the next time.
+            before = self._base
             missing = [part for part in self._client.parts if part.number not in answered]
-            base = [array.copy() for array in taken]
             for part in missing:
                 scatter(part, gather(part, own), taken)
-                scatter(part, gather(part, self._base), base)
             self._assign(taken)
+            base = copy(self._base)
+            for part in missing:
+                scatter(part, gather(part, before), base)
             self._base = base
-            if self._rule == DELTA:
-                self._unsure = [(part, gather(part, own)) for part in missing]
+            self._unsure = [(part, gather(part, own)) for part in missing]
             return
         self._failing_since = None
         self.num_syncs += 1
@@ -151,13 +153,29 @@ class Synchroniser:
         self._spare = old
 
     def _settle(self) -> None:
-        """What reached the servers in an outage is not brought again: they would add it twice."""
+        """Takes the answers that were lost, with what was learnt since on top of them.
+
+        What reached the servers in an outage is not brought again: it would count twice.
+        """
         if not self._unsure:
             return
         reached = self._client.settle()
-        for part, values in self._unsure:
-            if part.number in reached:
-                scatter(part, values, self._base)
+        lost = [(part, values) for part, values in self._unsure if part.number in reached]
+        if lost:
+            served = make_room(self._told)
+            self._client.pull(served)
+            own, before = self._read(), self._base
+            after = copy(own)
+            learnt = []
+            for part, brought in lost:
+                taken = find_taken(self._rule, self._rate, brought, gather(part, served))
+                learnt.append(gather(part, own) - brought)
+                scatter(part, taken + learnt[-1], after)
+            self._assign(after)
+            base = copy(before)
+            for (part, _), since in zip(lost, learnt, strict=True):
+                scatter(part, gather(part, self._base) - since, base)
+            self._base = base
         self._unsure = []
 
     def _insist(self, call: Callable[[], T]) -> T:
@@ -259,8 +277,13 @@ def make_sync_callback(
     rule: str,
     alpha: float | None,
     wait_s: float,
+    fits: Iterator[int] | None = None,
 ) -> Any:
-    """An instance for the given Keras."""
+    """An instance for the given Keras.
+
+    Args:
+        fits: Numbers the fits of the model, from 1 on; shared by all its callbacks.
+    """
     if context.rank is None:
         raise ConfigError(
             problem=f"ctx.parameter_server() was called on {context.role}:{context.index}.",
@@ -273,6 +296,7 @@ def make_sync_callback(
         )
     check_wishes(sync_interval, rule, alpha, wait_s)
     rate = find_rate(rule, context.num_workers, alpha)
+    numbers = fits if fits is not None else itertools.count(1)
 
     class ParameterServer(keras.callbacks.Callback):  # type: ignore[misc]
         """Meets the parameter servers every few steps, and at both ends of fit."""
@@ -282,7 +306,6 @@ def make_sync_callback(
             self._meeting: Synchroniser | None = None
             #: Steps since the last meeting, and where the epoch was when they were counted.
             self._steps = self._seen = 0
-            self._fits = 0
             self.num_syncs = 0
 
         def on_train_begin(self, logs: Any = None) -> None:
@@ -317,8 +340,7 @@ def make_sync_callback(
             if self._meeting is not None:
                 meeting, self._meeting = self._meeting, None
                 try:
-                    self._fits += 1
-                    meeting.finish(wait_s, self._fits, self._steps > 0)
+                    meeting.finish(wait_s, next(numbers), self._steps > 0)
                     self.num_syncs = meeting.num_syncs
                 finally:
                     meeting.close()

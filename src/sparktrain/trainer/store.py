@@ -31,12 +31,19 @@ class _Part:
 
 @dataclass
 class _Meeting:
-    """One synchronisation of a worker: which parts it has changed."""
+    """The last synchronisation of a client: which parts it has changed."""
 
-    name: str
+    number: int = 0
     parts: set[int] = field(default_factory=set)
     #: No others any more: the worker was told which.
     is_over: bool = False
+
+    def begin(self, number: int) -> None:
+        """Whatever comes first of a later one; an earlier one has no say any more."""
+        if number > self.number:
+            self.number, self.parts, self.is_over = number, set(), False
+        if number < self.number:
+            raise StoreError(f"meeting {number} is over, {self.number} has begun")
 
 
 @dataclass
@@ -52,8 +59,8 @@ class _Space:
     left: set[int] = field(default_factory=set)
     #: How many fits of each worker are over.
     fits: dict[int, int] = field(default_factory=dict)
-    #: The last one of each worker.
-    meetings: dict[int, _Meeting] = field(default_factory=dict)
+    #: By client: a worker that is started again has another one.
+    meetings: dict[str, _Meeting] = field(default_factory=dict)
 
 
 class Store:
@@ -140,12 +147,14 @@ class Store:
         rate: float,
         sent: Any,
         worker: int = -1,
-        meeting: str = "",
+        client: str = "",
+        meeting: int = 0,
     ) -> Any:
         """One part of a synchronisation; returns what the worker goes on with.
 
         Args:
-            meeting: The worker's name of the synchronisation.
+            client: The name of the worker's connection.
+            meeting: Which synchronisation of that client it is.
         """
         part = self._find_part(space, number)
         if sent.shape != part.values.shape:
@@ -154,7 +163,7 @@ class Store:
             )
         if rule == "own":
             own = self._get_own()
-            self._note(space, number, worker, meeting)
+            self._note(space, number, client, meeting)
             with self._own_lock:
                 old, new = part.values.reshape(part.shape).copy(), sent.reshape(part.shape)
                 found = np.asarray(own(old, new, worker, part.name), part.values.dtype)
@@ -167,33 +176,31 @@ class Store:
                 return part.values
         if rule not in (*RULES, REPLACE):
             raise StoreError(f"rule {rule!r} is not known; expected one of {', '.join(RULES)}")
-        self._note(space, number, worker, meeting)
+        self._note(space, number, client, meeting)
         with part.lock:
             part.values, taken = combine(rule, rate, part.values, sent)
         return taken
 
-    def settle(self, space: str, worker: int, meeting: str) -> list[int]:
-        """Which parts a worker's last meeting has changed; from now on it changes no others.
+    def settle(self, space: str, client: str, meeting: int) -> list[int]:
+        """Which parts a client's last meeting has changed; from now on it changes no others.
 
         For workers to whom the answers were lost: what they brought counts once.
         """
         found = self._find(space)
         with self._lock:
-            last = found.meetings.get(worker)
-            if last is None or last.name != meeting:
-                last = found.meetings[worker] = _Meeting(meeting)
+            last = found.meetings.setdefault(client, _Meeting())
+            last.begin(meeting)
             last.is_over = True
             return sorted(last.parts)
 
-    def _note(self, space: str, number: int, worker: int, meeting: str) -> None:
+    def _note(self, space: str, number: int, client: str, meeting: int) -> None:
         """A part of a meeting is about to be changed."""
         found = self._find(space)
         with self._lock:
-            last = found.meetings.get(worker)
-            if last is None or last.name != meeting:
-                last = found.meetings[worker] = _Meeting(meeting)
+            last = found.meetings.setdefault(client, _Meeting())
+            last.begin(meeting)
             if last.is_over:
-                raise StoreError(f"the meeting {meeting!r} of worker {worker} is over")
+                raise StoreError(f"meeting {meeting} is over")
             last.parts.add(number)
             found.num_syncs += len(last.parts) == len(found.parts)
 

@@ -46,8 +46,8 @@ class _Server(fl.FlightServerBase):  # type: ignore[misc]
             if action.type == "state":
                 return iter([pack(self._store.describe(values["space"]))])
             if action.type == "settle":
-                worker = int(values["worker"])
-                found = self._store.settle(values["space"], worker, values["meeting"])
+                space, client = values["space"], values["client"]
+                found = self._store.settle(space, client, int(values["meeting"]))
                 return iter([pack({"parts": found})])
         raise fl.FlightServerError(f"unknown action {action.type!r}")
 
@@ -92,13 +92,13 @@ class _Server(fl.FlightServerBase):  # type: ignore[misc]
     ) -> None:
         values = unpack(descriptor.command)
         space, rule, rate = values["space"], values["rule"], float(values["rate"])
-        worker, meeting = int(values["worker"]), values["meeting"]
+        who = int(values["worker"]), values["client"], int(values["meeting"])
         writer.begin(SCHEMA)
         with _telling():
             for chunk in itertools.islice(reader, int(values["num_parts"])):
                 number = _number(chunk)
                 sent = from_batch(chunk.data, self._store.dtype(space, number))
-                taken = self._store.sync(space, number, rule, rate, sent, worker, meeting)
+                taken = self._store.sync(space, number, rule, rate, sent, *who)
                 writer.write_with_metadata(to_batch(taken), pa.py_buffer(str(number).encode()))
 
 

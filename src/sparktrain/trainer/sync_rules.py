@@ -53,6 +53,17 @@ def combine(rule: str, rate: float, server: Any, sent: Any) -> tuple[Any, Any]:
     return np.add(server, step), np.subtract(sent, step, out=step)
 
 
+def find_taken(rule: str, rate: float, brought: Any, server: Any) -> Any:
+    """What a worker would have gone on with, from what the server has after it brought its values.
+
+    For answers that were lost. What others brought since then is in it as well.
+    """
+    if rule != ELASTIC:
+        return server
+    # The server moved from s to s + d, d = alpha (w - s): so d = alpha / (1 - alpha) (w - s - d).
+    return brought - (brought - server) * server.dtype.type(rate / (1.0 - rate))
+
+
 def find_rate(rule: str, num_workers: int, alpha: float | None) -> float:
     """By default alpha is 0.9 / num_workers, as in the paper on elastic averaging."""
     if rule == ELASTIC:

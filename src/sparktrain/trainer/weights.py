@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from sparktrain.data.aligned import make_aligned
+from sparktrain.data.aligned import align, make_aligned
 from sparktrain.wire.layout import Variable
 
 #: Types of TensorFlow that numpy does not have.
@@ -41,6 +41,15 @@ def make_room(variables: Iterable[Variable]) -> list[Any]:
     return [make_aligned(one.shape, one.dtype) for one in variables]
 
 
+def copy(arrays: Iterable[Any]) -> list[Any]:
+    """Arrays for replace() with the same values, to be written to."""
+    found = []
+    for array in arrays:
+        found.append(make_aligned(array.shape, array.dtype))
+        np.copyto(found[-1], array)
+    return found
+
+
 def is_free(arrays: Sequence[Any]) -> bool:
     """Whether they may be written to: nobody but the holder of the list looks at any of them."""
     return all(
@@ -53,6 +62,8 @@ def replace(variable: Any, array: Any) -> None:
     import tensorflow as tf
 
     if is_exact(variable, array):
-        variable.assign(tf.experimental.dlpack.from_dlpack(array.__dlpack__()))
+        # TensorFlow ends the process over memory that is not aligned.
+        own = align(array, array.dtype)
+        variable.assign(tf.experimental.dlpack.from_dlpack(own.__dlpack__()))
     else:
         variable.assign(array)

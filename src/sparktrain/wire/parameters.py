@@ -93,7 +93,7 @@ class ParameterClient:
         self._parts = {part.number: part for part in parts}
         # Whole variables are for a rule of the program's own, which is asked in their order.
         self._streams = STREAMS if part_bytes is not None else 1
-        #: Names of meetings are this client's own; the last one is number so many.
+        #: Meetings are counted; nobody else's have this name.
         self._name = uuid.uuid4().hex
         self._num_meetings = 0
         #: For each server its connections; the first one also for what is not synchronising.
@@ -145,12 +145,8 @@ class ParameterClient:
 
         For one that failed: more of them may have been changed than were answered.
         """
-        found = self._ask("settle", meeting=self._meeting)
+        found = self._ask("settle", client=self._name, meeting=self._num_meetings)
         return {number for one in found for number in one["parts"]}
-
-    @property
-    def _meeting(self) -> str:
-        return f"{self._name}-{self._num_meetings}"
 
     def _ask(self, what: str, **values: Any) -> list[dict[str, Any]]:
         body = pack({"space": self._space, "worker": self._worker, **values})
@@ -238,7 +234,8 @@ class ParameterClient:
             # So that nobody says it is done: Arrow's reader does at its end, and gRPC ends the
             # process if both do at once.
             "num_parts": len(parts),
-            "meeting": self._meeting,
+            "client": self._name,
+            "meeting": self._num_meetings,
         }
         descriptor = fl.FlightDescriptor.for_command(pack(command))
         writer, reader = client.do_exchange(descriptor, options)
