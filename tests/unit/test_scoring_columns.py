@@ -142,6 +142,53 @@ def test_numbers_that_the_model_cannot_hold_are_refused() -> None:
         feed({"a": "double"}, {"a": pa.array([float("nan")])}, (), "int64")
 
 
+@pytest.mark.parametrize(
+    ("source", "spark", "dtype"),
+    [
+        (pa.float32(), "float", "int32"),
+        (pa.float64(), "double", "int32"),
+        (pa.float32(), "float", "int64"),
+        (pa.float64(), "double", "int64"),
+        (pa.float64(), "double", "uint8"),
+    ],
+)
+def test_floats_at_the_limits_of_whole_numbers(source: Any, spark: str, dtype: str) -> None:
+    """The highest number of a type may be none of the floats: the next one is not cut."""
+    limits = np.iinfo(dtype)
+    above = float(limits.max + 1)
+    last = np.nextafter(above, 0, dtype=source.to_pandas_dtype()).item()
+    last = last if last.is_integer() else float(limits.max)
+    rows = {"a": pa.array([float(limits.min), last], source)}
+    found = feed({"a": spark}, rows, (), dtype)
+    assert found.dtype == dtype and found.tolist() == [limits.min, int(last)]
+    for odd in (above, np.nextafter(float(limits.min) - 1, -np.inf).item() * 2):
+        with pytest.raises(BadRowError, match=f"takes {dtype}: whole numbers from"):
+            feed({"a": spark}, {"a": pa.array([odd], source)}, (), dtype)
+
+
+def test_whole_numbers_at_their_limits() -> None:
+    rows = {"a": pa.array([-(2**31), 2**31 - 1])}
+    assert feed({"a": "long"}, rows, (), "int32").tolist() == [-(2**31), 2**31 - 1]
+    for odd in (2**31, -(2**31) - 1):
+        with pytest.raises(BadRowError, match=rf"values from {odd} to {odd}, where"):
+            feed({"a": "long"}, {"a": pa.array([odd])}, (), "int32")
+
+
+def test_ragged_values_that_the_model_cannot_hold_are_refused() -> None:
+    fields = [{"name": "w", "type": array_of("long")}]
+    info = ModelInfo((TensorInfo("in", "int32", (None,), is_ragged=True),), ())
+    found = plan_inputs(fields, info, {"in": ["w"]})
+    for values, is_good in (([[1], [2**31 - 1, 3]], True), ([[1], [2**31, 3]], False)):
+        block = make_block(
+            pa.RecordBatch.from_pydict({"w": pa.array(values)}), found.columns, Place("t", 0, 0)
+        )
+        if is_good:
+            assert make_feeds(block, found)["in"].to_list() == values
+            continue
+        with pytest.raises(BadRowError, match=r"columns w have values from 1 to 2147483648"):
+            make_feeds(block, found)
+
+
 def test_what_trains_is_scored_in_the_same_shapes() -> None:
     """Joined scalars for a convolution, one value for (1, 1), pictures for a flat input."""
     two = {"a": pa.array([1.0, 2.0]), "b": pa.array([3.0, 4.0])}

@@ -177,10 +177,14 @@ def _cast(array: Any, wanted: TensorInfo, names: Sequence[str]) -> Any:
         return array
     if kind.kind in "iu" and array.size and array.dtype.kind in "iuf":
         limits = np.iinfo(kind)
-        is_odd = array.dtype.kind == "f" and not np.array_equal(array, np.floor(array))
-        if is_odd or array.min() < limits.min or array.max() > limits.max:
+        low, high = array.min().item(), array.max().item()
+        is_float = array.dtype.kind == "f"
+        # Below the next one: a float may not have the highest itself.
+        is_high = high >= float(limits.max + 1) if is_float else high > limits.max
+        is_odd = is_float and not np.array_equal(array, np.floor(array))
+        if is_odd or is_high or low < limits.min:
             raise BadRowError(
-                f"columns {', '.join(names)} have values from {array.min()} to {array.max()}, where"
+                f"columns {', '.join(names)} have values from {low} to {high}, where"
                 f" the model's input {wanted.name!r} takes {wanted.dtype}: whole numbers from"
                 f" {limits.min} to {limits.max}"
             )
@@ -198,7 +202,7 @@ def _dense(value: Any, column: Column, wanted: TensorInfo) -> Any:
     if wanted.is_ragged:
         import tensorflow as tf
 
-        values = value.values.astype(_numpy_type(wanted.dtype), copy=False)
+        values = _cast(value.values, wanted, [column.name])
         return tf.RaggedTensor.from_nested_row_splits(values, value.splits, validate=False)
     return densify(value, column)
 
