@@ -17,3 +17,13 @@ def build(units: int = 8) -> Any:
 
 def break_it() -> Any:
     raise RuntimeError("this model is broken")
+
+
+def build_flattening() -> Any:
+    import keras
+
+    model = keras.Sequential(
+        [keras.Input((2, 3)), keras.layers.Flatten(), keras.layers.Dense(3, "softmax")]
+    )
+    model.compile("adam", "sparse_categorical_crossentropy")
+    return model

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import sparktrain as st
-from mlflow_cases import break_it, build
+from mlflow_cases import break_it, build, build_flattening
 
 mlflow: Any = pytest.importorskip("mlflow", reason="mlflow is not installed")
 
@@ -133,3 +133,28 @@ def test_a_fit_that_fails_is_a_run_that_failed(spark: Any, server: str) -> None:
     (child,) = client.search_runs([parent.info.experiment_id], own)
     assert child.info.status == "FAILED"
     assert "this model is broken" in child.data.tags["sparktrain.error"]
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_a_model_of_nested_arrays_is_scored(spark: Any, server: str) -> None:
+    values = np.random.default_rng(2).normal(size=(20, 2, 3)).astype("float32")
+    rows = [(number, one.tolist(), number % 3) for number, one in enumerate(values)]
+    frame = spark.createDataFrame(rows, "id int, img array<array<float>>, label int")
+    estimator = st.KerasEstimator(
+        model=build_flattening,
+        featureCols=["img"],
+        labelCol="label",
+        progress=False,
+        mlflow="pictures",
+    )
+    model = estimator.fit(frame)
+    expected = {row["id"]: row["prediction"] for row in model.transform(frame).collect()}
+    uri = f"runs:/{model.mlflow_run_id}/model"
+    udf = mlflow.pyfunc.spark_udf(spark, uri, result_type="double", env_manager="local")
+    found = frame.select("id", udf("img").alias("p")).collect()
+    assert {row["id"]: row["p"] for row in found} == expected
+    loaded = mlflow.pyfunc.load_model(uri)
+    some = frame.select("id", "img").toPandas()
+    here = loaded.predict(some[["img"]])["prediction"]
+    assert dict(zip(some["id"], here, strict=True)) == expected

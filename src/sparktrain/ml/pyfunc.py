@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 
 from sparktrain.errors import ConfigError
@@ -111,6 +112,15 @@ def _to_array(values: Any, kind: str) -> pa.Array:
     first = next((one for one in values if one is not None), None)
     if hasattr(first, "toArray"):
         return pa.array([None if one is None else one.toArray() for one in values])
+    if isinstance(first, np.ndarray):
+        values = values.map(_to_lists)
     array = pa.Array.from_pandas(values)
     # pandas has times only, and a model of dates was trained on days.
     return array.cast(pa.date32(), safe=False) if kind == "date" else array
+
+
+def _to_lists(value: Any) -> Any:
+    """Arrow takes arrays of one dimension as lists: MLflow makes others of nested ones."""
+    if isinstance(value, np.ndarray) and (value.ndim > 1 or value.dtype == object):
+        return [_to_lists(one) for one in value]
+    return value
