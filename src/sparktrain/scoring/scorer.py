@@ -10,6 +10,7 @@ import numpy as np
 
 from sparktrain.data.aligned import align
 from sparktrain.errors import ModelError
+from sparktrain.scoring.layers import find_layer, make_model, name_layers
 from sparktrain.scoring.model_info import find_inputs, find_outputs, name_outputs, pack_inputs
 from sparktrain.scoring.spec import ModelInfo, TensorInfo
 
@@ -110,27 +111,16 @@ def _with_layers(model: Any, layers: tuple[str, ...]) -> Any:
     if not layers:
         return model
     outputs = find_outputs(model)
-    known = {layer.name: layer for layer in model.layers}
     for name in layers:
-        if name not in known:
+        found = find_layer(model, name)
+        if found is None:
             raise ModelError(
                 model=model.name,
                 problem=f"It has neither an output nor a layer {name!r}.",
-                advice=f"Outputs: {', '.join(outputs)}. Layers: {', '.join(known)}.",
+                advice=f"Outputs: {', '.join(outputs)}. Layers: {', '.join(name_layers(model))}.",
             )
-        outputs[name] = known[name].output
-    # Of the same module: a model of tf_keras is not one of Keras 3.
-    return _find_class(model)(model.inputs, outputs)
-
-
-def _find_class(model: Any) -> Any:
-    if any(cls.__module__.startswith("tf_keras.") for cls in type(model).__mro__):
-        import tf_keras
-
-        return tf_keras.Model
-    import keras
-
-    return keras.Model
+        outputs[name] = found
+    return make_model(model, model.inputs, outputs)
 
 
 def _describe(specs: Mapping[str, Any]) -> tuple[TensorInfo, ...]:
