@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
-from sparktrain.errors import ConfigError
+from sparktrain.errors import ConfigError, ScoringError
 from sparktrain.inference import argmax, top_k
 from sparktrain.scoring.picks import find_type, make_column
 from sparktrain.scoring.spec import FIRST, PROBABILITIES, Pick, TensorInfo
@@ -96,3 +97,47 @@ def test_scores_that_are_no_numbers_have_no_best_class() -> None:
     named = argmax("c", classes=["cat", "dog", "eel"])
     assert make(named, FLAT, scores).to_pylist() == [None, "cat"]
     assert make(argmax("c"), ONE, np.array([[np.nan], [0.6]])).to_pylist() == [None, 1.0]
+    few = make(top_k("c", 2, classes=["cat", "dog", "eel"]), FLAT, scores).to_pylist()
+    assert few[0] is None and [one["class"] for one in few[1]] == ["cat", "eel"]
+    assert make(top_k("c", 3, logits=True), FLAT, scores).to_pylist()[0] is None
+    assert make(top_k("c", 1), FLAT, scores[1:]).null_count == 0
+
+
+OPEN = TensorInfo("s", "float32", (None,))
+
+
+@pytest.mark.parametrize(
+    ("pick", "words"),
+    [
+        (top_k("c", 4), r"'s' has 3 values a row, .*'c' .*k is 4"),
+        (top_k("c", 2, classes=["a", "b"]), "classes names 2"),
+        (top_k("c", 2, classes=["a", "b", "c", "d"]), "classes names 4"),
+        (argmax("c", classes=["a", "b"]), "classes names 2"),
+        (Pick("s", "c", FIRST), "one value"),
+    ],
+)
+def test_a_width_that_was_not_known_is_looked_at_in_the_job(pick: Pick, words: str) -> None:
+    find_type(pick, OPEN)
+    with pytest.raises(ScoringError, match=words):
+        make_column(replace(pick, output="s"), np.concatenate([SCORES, SCORES]))
+
+
+def test_rows_of_several_widths() -> None:
+    """As lists: batches of the model had outputs of different lengths."""
+    rows = pa.array([[0.1, 0.9], [0.7, 0.3], [0.2, 0.1, 0.7], [0.9, 0.1]], pa.list_(pa.float32()))
+    assert make(argmax("c"), OPEN, rows).to_pylist() == [1.0, 0.0, 2.0, 0.0]
+    few = make(top_k("c", 2), OPEN, rows).to_pylist()
+    assert [[one["class"] for one in row] for row in few] == [[1, 0], [0, 1], [2, 0], [0, 1]]
+    assert make(argmax("c"), OPEN, rows.slice(2, 2)).to_pylist() == [2.0, 0.0]
+    with pytest.raises(ScoringError, match="has 3 values"):
+        make(argmax("c", classes=["a", "b"]), OPEN, rows)
+
+
+@pytest.mark.parametrize(
+    "pick", [argmax("c"), argmax("c", classes=["a", "b", "c"]), top_k("c", 2), Pick("s", "c")]
+)
+def test_no_rows(pick: Pick) -> None:
+    """As when all rows of one Arrow batch have failed, and not those of the next one."""
+    assert len(make(pick, FLAT, np.zeros((0, 3), np.float32))) == 0
+    if pick.how != "as_is":
+        assert len(make(pick, OPEN, pa.array([], pa.list_(pa.float32())))) == 0

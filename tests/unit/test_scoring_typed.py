@@ -11,7 +11,7 @@ import pytest
 from sparktrain.errors import ScoringError
 from sparktrain.scoring.flow import Answered
 from sparktrain.scoring.plan import Answers
-from sparktrain.scoring.spec import Pick
+from sparktrain.scoring.spec import CLASS, TOP_K, Pick
 from sparktrain.scoring.typed import make_columns
 
 PICKS = (Pick("text", "t"), Pick("score", "s"))
@@ -72,3 +72,28 @@ def test_no_answers_at_all() -> None:
         ["a", "b"]
     ]
     assert make(Answered(0, {}), 0) == [[], [], []]
+
+
+def test_rows_of_another_width_have_a_reason() -> None:
+    """Of an output whose width is not known before: the others are made as ever."""
+    lists = pa.array([[0.1, 0.9], [0.2, 0.1, 0.7], [0.6, 0.4]], pa.list_(pa.float32()))
+    changes = {"picks": (Pick("s", "c", CLASS, ("a", "b")),), "types": (pa.string(),)}
+    names, reasons = make(Answered(3, {"s": lists}), 3, **changes)
+    assert names == ["b", None, "a"]
+    assert "has 3 values a row" in reasons[1] and "classes names 2" in reasons[1]
+    kind = pa.list_(pa.struct([("class", pa.int32()), ("score", pa.float32())]))
+    changes = {"picks": (Pick("s", "c", TOP_K, k=4),), "types": (kind,)}
+    scores = np.ones((3, 3), "float32")
+    found, reasons = make(Answered(4, {"s": scores}, np.array([0, 1, 3]), {2: "bad"}), 4, **changes)
+    assert found == [None] * 4
+    assert reasons[2] == "bad" and all("k is 4" in reasons[row] for row in (0, 1, 3))
+    none = Answered(1, {"s": scores[:0]}, np.arange(0), {0: "bad"})
+    assert make(none, 1, **changes) == [[None], ["bad"]]
+
+
+def test_scores_that_are_no_numbers_fail_no_row() -> None:
+    kind = pa.list_(pa.struct([("class", pa.int32()), ("score", pa.float32())]))
+    changes = {"picks": (Pick("s", "c", TOP_K, k=1),), "types": (kind,)}
+    scores = np.array([[np.nan, 1], [0, 1]], "float32")
+    found, reasons = make(Answered(2, {"s": scores}), 2, **changes)
+    assert found == [None, [{"class": 1, "score": 1.0}]] and reasons == [None, None]

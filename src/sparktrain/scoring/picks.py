@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from sparktrain.data.answers import to_arrow
-from sparktrain.errors import ConfigError
+from sparktrain.errors import ConfigError, ScoringError
 from sparktrain.scoring.spec import (
     ARGMAX,
     AS_IS,
@@ -51,20 +52,10 @@ def find_type(pick: Pick, tensor: TensorInfo) -> pa.DataType:
     if tensor.dtype == "string" or tensor.is_ragged or len(tensor.shape) > 1:
         raise _refuse(pick, tensor, "that is made of numbers in a row", "a flat output of numbers")
     width = tensor.shape[0] if tensor.shape else 1
-    if pick.how == FIRST:
-        if width not in (1, None):
-            raise _refuse(pick, tensor, "that is made of one value", "an output of one value")
-        return pa.float64()
-    # One value is the probability of the second of two classes.
-    num_classes = 2 if width == 1 else width
-    if pick.classes and num_classes is not None and len(pick.classes) != num_classes:
-        raise _refuse(
-            pick,
-            tensor,
-            f"classes names {len(pick.classes)}",
-            f"a name for each of {num_classes} classes",
-        )
-    if pick.how == ARGMAX:
+    misfit = None if width is None else _find_misfit(pick, width)
+    if misfit is not None:
+        raise _refuse(pick, tensor, *misfit)
+    if pick.how in (FIRST, ARGMAX):
         return pa.float64()
     if pick.how == PROBABILITIES:
         return pa.list_(pa.float32())
@@ -72,10 +63,23 @@ def find_type(pick: Pick, tensor: TensorInfo) -> pa.DataType:
     if pick.how == CLASS:
         return names
     if pick.how == TOP_K:
-        if pick.k < 1 or (num_classes is not None and pick.k > num_classes):
-            raise _refuse(pick, tensor, f"k is {pick.k}", f"1 to {num_classes}")
         return pa.list_(pa.struct([("class", names), ("score", pa.float32())]))
     raise ValueError(pick.how)
+
+
+def _find_misfit(pick: Pick, width: int) -> tuple[str, str] | None:
+    """Why the column cannot be made of so many values a row, and what was expected."""
+    if pick.how == FIRST:
+        return None if width == 1 else ("that is made of one value", "an output of one value")
+    if width < 1:
+        return "there is no score", "at least one"
+    # One value is the probability of the second of two classes.
+    num_classes = 2 if width == 1 else width
+    if pick.classes and len(pick.classes) != num_classes:
+        return f"classes names {len(pick.classes)}", f"a name for each of {num_classes} classes"
+    if pick.how == TOP_K and not 1 <= pick.k <= num_classes:
+        return f"k is {pick.k}", f"1 to {num_classes}"
+    return None
 
 
 def _class_type(pick: Pick) -> pa.DataType:
@@ -94,8 +98,17 @@ def make_column(pick: Pick, value: Any) -> pa.Array:
     """The column of some rows of an output; its type is that of find_type, or can be cast to it."""
     if pick.how == AS_IS:
         return value if isinstance(value, pa.Array) else to_arrow(_widen(value), pick.column)
+    if isinstance(value, pa.Array):
+        return _make_by_width(pick, value)
     scores = np.asarray(value)
-    scores = scores.reshape(len(scores), -1)
+    scores = scores.reshape(len(scores), math.prod(scores.shape[1:]))
+    misfit = _find_misfit(pick, scores.shape[1])
+    if misfit is not None:
+        raise ScoringError(
+            problem=f"The output {pick.output!r} has {scores.shape[1]} values a row, of which the"
+            f" column {pick.column!r} is to be made ({pick.how}): {misfit[0]}.",
+            advice=f"Expected {misfit[1]}.",
+        )
     if pick.how == FIRST:
         return pa.array(scores[:, 0].astype(np.float64))
     if pick.how in (PROBABILITIES, TOP_K):
@@ -109,6 +122,19 @@ def make_column(pick: Pick, value: Any) -> pa.Array:
     if pick.how == ARGMAX:
         return pa.array(best.astype(np.float64), mask=is_nan)
     return _name(pick, best, is_nan)
+
+
+def _make_by_width(pick: Pick, rows: pa.Array) -> pa.Array:
+    """Of lists: how many scores a row has was another number from batch to batch."""
+    if not len(rows):
+        return pa.nulls(0)
+    widths = rows.value_lengths().to_numpy()
+    starts = [0, *(np.flatnonzero(np.diff(widths)) + 1).tolist()]
+    pieces = []
+    for start, stop in zip(starts, [*starts[1:], len(rows)], strict=True):
+        flat = rows.slice(start, stop - start).flatten().to_numpy(zero_copy_only=False)
+        pieces.append(make_column(pick, flat.reshape(stop - start, widths[start])))
+    return pa.concat_arrays(pieces)
 
 
 def find_best(scores: np.ndarray[Any, Any], is_logits: bool) -> np.ndarray[Any, Any]:
@@ -139,7 +165,9 @@ def _top_k(pick: Pick, scores: np.ndarray[Any, Any]) -> pa.Array:
         [_name(pick, order.ravel()), pa.array(best.ravel())], names=["class", "score"]
     )
     offsets = np.arange(0, len(structs) + 1, pick.k, dtype=np.int32)
-    return pa.ListArray.from_arrays(pa.array(offsets), structs)
+    is_nan = (scores != scores).any(axis=1)
+    mask = pa.array(is_nan) if is_nan.any() else None
+    return pa.ListArray.from_arrays(pa.array(offsets), structs, mask=mask)
 
 
 def _name(pick: Pick, positions: np.ndarray[Any, Any], is_none: Any = None) -> pa.Array:

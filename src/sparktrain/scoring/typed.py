@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pyarrow as pa
 
@@ -23,13 +25,13 @@ def make_columns(answers: Answers, answered: Answered, num_rows: int) -> list[pa
     if answered.values:
         good = answered.good if answered.good is not None else np.arange(num_rows)
         for pick, kind in zip(answers.picks, answers.types, strict=True):
-            array = make_column(pick, answered.values[pick.output])
+            values = answered.values[pick.output]
             try:
-                arrays.append(_cast(array, pick, kind))
+                arrays.append(_cast(make_column(pick, values), pick, kind))
             except ScoringError:
                 if not answers.error_column:
                     raise
-                array, bad = _cast_each(array, pick, kind)
+                array, bad = _make_each(values, pick, kind)
                 arrays.append(array)
                 reasons.update({int(good[row]): why for row, why in bad.items()})
     arrays = _spread(arrays, answered, reasons, num_rows)
@@ -54,17 +56,17 @@ def _cast(array: pa.Array, pick: Pick, kind: pa.DataType) -> pa.Array:
         ) from error
 
 
-def _cast_each(array: pa.Array, pick: Pick, kind: pa.DataType) -> tuple[pa.Array, dict[int, str]]:
-    """With null for rows that cannot be cast, and why: halves are tried until one is left."""
-    pieces: list[pa.Array] = []
+def _make_each(values: Any, pick: Pick, kind: pa.DataType) -> tuple[pa.Array, dict[int, str]]:
+    """With null for rows that cannot be made or cast, and why: halves are tried until one is
+    left.
+    """
+    pieces: list[pa.Array] = [pa.nulls(0, kind)]
     reasons: dict[int, str] = {}
-    pending = [(0, len(array))]
+    pending = [(0, len(values))] if len(values) else []
     while pending:
         start, stop = pending.pop()
         try:
-            # Not a slice: Arrow looks also at what lists have before and behind it.
-            piece = array.take(pa.array(np.arange(start, stop)))
-            pieces.append(_cast(piece, pick, kind))
+            pieces.append(_cast(make_column(pick, _take(values, start, stop)), pick, kind))
         except ScoringError as error:
             if stop - start == 1:
                 reasons[start] = error.problem.rstrip(".")
@@ -73,6 +75,13 @@ def _cast_each(array: pa.Array, pick: Pick, kind: pa.DataType) -> tuple[pa.Array
             middle = (start + stop) // 2
             pending += [(middle, stop), (start, middle)]
     return pa.concat_arrays(pieces), reasons
+
+
+def _take(values: Any, start: int, stop: int) -> Any:
+    if isinstance(values, pa.Array):
+        # Not a slice: Arrow looks also at what lists have before and behind it.
+        return values.take(pa.array(np.arange(start, stop)))
+    return values[start:stop]
 
 
 def _spread(
