@@ -99,6 +99,49 @@ def test_classes_layers_and_what_is_kept(frame: Any, models: Any, folder: Path) 
     np.testing.assert_allclose(collect(scored, "inner"), inner, rtol=1e-5, atol=1e-6)
 
 
+def test_one_value_as_a_plain_number(frame: Any) -> None:
+    import keras
+
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
+    scored = st.predict(frame, model, inputs="features", types={"prediction": "double"})
+    assert dict(scored.dtypes)["prediction"] == "double"
+    assert scored.schema["prediction"].metadata == {}
+    expected = model.predict(ROWS, verbose=0)[:, 0]
+    np.testing.assert_allclose(collect(scored), expected, rtol=1e-5, atol=1e-6)
+
+
+def test_decimals_and_times(spark: Any) -> None:
+    """As training has them: float64, and days and microseconds since 1970."""
+    import keras
+
+    rows = [
+        ("1.25", "2020-01-02", "2020-01-02 03:04:05.678901"),
+        ("-99999999.99", "1969-12-31", "1969-12-31 23:59:59"),
+    ]
+    frame = spark.createDataFrame(rows, "d string, day string, at string").selectExpr(
+        "cast(d as decimal(10,2)) as d",
+        "cast(day as date) as day",
+        "cast(at || ' UTC' as timestamp) as at",
+        "cast(at as timestamp_ntz) as local",
+    )
+    dtypes = {"d": "float64", "day": "int32", "at": "int64", "local": "int64"}
+    inputs = {name: keras.Input((), dtype=dtype, name=name) for name, dtype in dtypes.items()}
+    same = keras.layers.Identity
+    model = keras.Model(
+        inputs, {f"{name}_out": same(dtype=dtypes[name])(one) for name, one in inputs.items()}
+    )
+    scored = st.predict(frame, model).selectExpr(
+        "*", "unix_date(day) as days", "unix_micros(at) as micros"
+    )
+    for row in scored.collect():
+        assert row["d_out"] == float(row["d"])
+        assert row["day_out"] == row["days"]
+        assert row["at_out"] == row["local_out"] == row["micros"]
+    # The model has days as whole numbers of 32 bits: microseconds do not fit.
+    with pytest.raises(Exception, match=r"columns at have values from .* takes int32"):
+        st.predict(frame, model, inputs={**{n: n for n in dtypes}, "day": "at"}).collect()
+
+
 def test_several_inputs_and_outputs(spark: Any, models: Any, folder: Path) -> None:
     from pyspark.ml.linalg import Vectors
 
@@ -293,6 +336,8 @@ def test_what_cannot_be_is_refused_before_the_job(
     refuse("on_error='ignore'", on_error="ignore")
     refuse("keep names 'absent'", keep=["absent"])
     refuse("types names 'q'", types={"q": "double"})
+    refuse("types has 'double' for 'prediction', which is array", types={"prediction": "double"})
+    refuse("types has 'doubel' for 'prediction'", types={"prediction": "doubel"})
     refuse("a DataFrame|Expected a Spark DataFrame", rows=[1, 2])
 
 

@@ -12,7 +12,7 @@ import pytest
 from sparktrain.errors import ConfigError, ScoringError
 from sparktrain.inference import argmax, top_k
 from sparktrain.scoring.picks import find_type, make_column
-from sparktrain.scoring.spec import FIRST, PROBABILITIES, Pick, TensorInfo
+from sparktrain.scoring.spec import FIRST, PROBABILITIES, VALUE, Pick, TensorInfo
 
 SCORES = np.array([[0.1, 0.7, 0.2], [0.5, 0.2, 0.3]], np.float32)
 FLAT = TensorInfo("s", "float32", (3,))
@@ -141,3 +141,14 @@ def test_no_rows(pick: Pick) -> None:
     assert len(make(pick, FLAT, np.zeros((0, 3), np.float32))) == 0
     if pick.how != "as_is":
         assert len(make(pick, OPEN, pa.array([], pa.list_(pa.float32())))) == 0
+
+
+def test_the_one_value_keeps_its_type() -> None:
+    large = np.array([[[2**53 + 1]], [[7]]])
+    tensor = TensorInfo("s", "int64", (1, 1))
+    found = make(Pick("s", "c", VALUE), tensor, large)
+    assert found.type == pa.int64() and found.to_pylist() == [2**53 + 1, 7]
+    text = TensorInfo("s", "string", (1,))
+    assert make(Pick("s", "c", VALUE), text, np.array([[b"a"]], object)).to_pylist() == ["a"]
+    with pytest.raises(ConfigError, match="one value"):
+        find_type(Pick("s", "c", VALUE), FLAT)

@@ -12,7 +12,7 @@ from sparktrain.errors import ScoringError
 from sparktrain.scoring.flow import Answered
 from sparktrain.scoring.plan import Answers
 from sparktrain.scoring.spec import CLASS, TOP_K, Pick
-from sparktrain.scoring.typed import make_columns
+from sparktrain.scoring.typed import can_cast, make_columns
 
 PICKS = (Pick("text", "t"), Pick("score", "s"))
 TYPES = (pa.string(), pa.float32())
@@ -97,3 +97,28 @@ def test_scores_that_are_no_numbers_fail_no_row() -> None:
     scores = np.array([[np.nan, 1], [0, 1]], "float32")
     found, reasons = make(Answered(2, {"s": scores}), 2, **changes)
     assert found == [None, [{"class": 1, "score": 1.0}]] and reasons == [None, None]
+
+
+FEW = pa.struct([("class", pa.string()), ("score", pa.float32())])
+
+
+@pytest.mark.parametrize(
+    ("found", "wished", "can"),
+    [
+        (pa.float32(), pa.float64(), True),
+        (pa.float32(), pa.decimal128(10, 2), True),
+        (pa.string(), pa.binary(), True),
+        (pa.float32(), pa.binary(), False),
+        (pa.float32(), pa.timestamp("us", "UTC"), False),
+        (pa.list_(pa.float32()), pa.list_(pa.int32()), True),
+        (pa.list_(pa.float32()), pa.float64(), False),
+        (pa.list_(pa.float32()), pa.list_(pa.list_(pa.float32())), False),
+        (pa.list_(pa.list_(pa.float32())), pa.list_(pa.float64()), False),
+        (pa.list_(pa.float32()), pa.map_(pa.string(), pa.float32()), False),
+        (FEW, pa.struct([("class", pa.string()), ("score", pa.float64())]), True),
+        (FEW, pa.struct([("name", pa.string()), ("score", pa.float64())]), False),
+        (FEW, pa.struct([("class", pa.string())]), False),
+    ],
+)
+def test_which_types_can_be_had(found: Any, wished: Any, can: bool) -> None:
+    assert can_cast(found, wished) is can

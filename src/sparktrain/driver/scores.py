@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from sparktrain.driver.score_types import fit_type, parse_type
 from sparktrain.errors import ConfigError, ModelError
-from sparktrain.scoring.picks import find_type
 from sparktrain.scoring.plan import (
     DEFAULT_BATCH,
     ERROR,
@@ -18,7 +18,7 @@ from sparktrain.scoring.plan import (
     check_outputs,
     make_plan,
 )
-from sparktrain.scoring.spec import AS_IS, ModelInfo, ModelSource, Pick, TensorInfo
+from sparktrain.scoring.spec import AS_IS, ModelInfo, ModelSource, Pick
 from sparktrain.scoring.task import DescribeTask, ScoreTask
 
 if TYPE_CHECKING:
@@ -102,25 +102,13 @@ def find_answers(
     """The columns of the answers and their types; raises ConfigError."""
     check_outputs(source.name, picks, info)
     outputs = {one.name: one for one in info.outputs}
-    types = tuple(_find_type(pick, outputs[pick.output]) for pick in picks)
-    return Answers(tuple(picks), types, choices.error_column if choices.on_error == NULL else "")
-
-
-def _find_type(pick: Pick, tensor: TensorInfo) -> Any:
-    found = find_type(pick, tensor)
-    if not pick.spark_type:
-        return found
-    from pyspark.sql.pandas.types import to_arrow_type
-    from pyspark.sql.types import StructType
-
-    try:
-        parsed: Any = StructType.fromDDL(f"x {pick.spark_type}")
-        return to_arrow_type(parsed.fields[0].dataType)
-    except Exception as error:
-        raise ConfigError(
-            problem=f"types has {pick.spark_type!r} for {pick.column!r}: {error}.",
-            advice="Expected a type of Spark such as 'double', 'binary' or 'array<double>'.",
-        ) from error
+    typed = [
+        fit_type(pick, outputs[pick.output], parse_type(pick) if pick.spark_type else None)
+        for pick in picks
+    ]
+    types = tuple(kind for _, kind in typed)
+    picks = tuple(pick for pick, _ in typed)
+    return Answers(picks, types, choices.error_column if choices.on_error == NULL else "")
 
 
 def make_fields(answers: Answers, info: ModelInfo) -> list[Any]:

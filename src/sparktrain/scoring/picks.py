@@ -17,6 +17,7 @@ from sparktrain.scoring.spec import (
     FIRST,
     PROBABILITIES,
     TOP_K,
+    VALUE,
     Pick,
     TensorInfo,
 )
@@ -49,6 +50,10 @@ def find_type(pick: Pick, tensor: TensorInfo) -> pa.DataType:
         for _ in tensor.shape:
             kind = pa.list_(kind)
         return kind
+    if pick.how == VALUE:
+        if tensor.is_ragged or any(size != 1 for size in tensor.shape):
+            raise _refuse(pick, tensor, _ONE_VALUE, "an output of one value")
+        return kind
     if tensor.dtype == "string" or tensor.is_ragged or len(tensor.shape) > 1:
         raise _refuse(pick, tensor, "that is made of numbers in a row", "a flat output of numbers")
     width = tensor.shape[0] if tensor.shape else 1
@@ -67,10 +72,13 @@ def find_type(pick: Pick, tensor: TensorInfo) -> pa.DataType:
     raise ValueError(pick.how)
 
 
+_ONE_VALUE = "that is made of one value"
+
+
 def _find_misfit(pick: Pick, width: int) -> tuple[str, str] | None:
     """Why the column cannot be made of so many values a row, and what was expected."""
-    if pick.how == FIRST:
-        return None if width == 1 else ("that is made of one value", "an output of one value")
+    if pick.how in (FIRST, VALUE):
+        return None if width == 1 else (_ONE_VALUE, "an output of one value")
     if width < 1:
         return "there is no score", "at least one"
     # One value is the probability of the second of two classes.
@@ -109,6 +117,8 @@ def make_column(pick: Pick, value: Any) -> pa.Array:
             f" column {pick.column!r} is to be made ({pick.how}): {misfit[0]}.",
             advice=f"Expected {misfit[1]}.",
         )
+    if pick.how == VALUE:
+        return to_arrow(_widen(scores[:, 0]), pick.column)
     if pick.how == FIRST:
         return pa.array(scores[:, 0].astype(np.float64))
     if pick.how in (PROBABILITIES, TOP_K):

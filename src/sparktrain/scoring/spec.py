@@ -9,8 +9,9 @@ from typing import Any
 #: What a model can be.
 KERAS, SAVED_MODEL, WEIGHTS = "keras", "saved_model", "weights"
 #: What can be made of an output.
-AS_IS, ARGMAX, CLASS, TOP_K, PROBABILITIES, FIRST = (
+AS_IS, VALUE, ARGMAX, CLASS, TOP_K, PROBABILITIES, FIRST = (
     "as_is",
+    "value",
     "argmax",
     "class",
     "top_k",
@@ -101,9 +102,10 @@ class Pick:
     Attributes:
         output: The model's name of it.
         column: The name of the column.
-        how: AS_IS; FIRST for the one value of a row, as a double; ARGMAX for the position of the
-            largest value, as a double; CLASS for its name; TOP_K for structs of class and score;
-            PROBABILITIES for values that add up to one, of scores or of a single probability.
+        how: AS_IS; VALUE for the one value of a row, in its own type; FIRST for that as a double;
+            ARGMAX for the position of the largest value, as a double; CLASS for its name; TOP_K for
+            structs of class and score; PROBABILITIES for values that add up to one, of scores or of
+            a single probability.
         classes: Names of the positions, for CLASS and TOP_K.
         k: How many, for TOP_K.
         is_logits: Whether the output is not yet a probability, for PROBABILITIES and TOP_K.

@@ -42,6 +42,24 @@ def make_columns(answers: Answers, answered: Answered, num_rows: int) -> list[pa
     return arrays
 
 
+def can_cast(found: pa.DataType, wished: pa.DataType) -> bool:
+    """Whether values of a type can become those of another one at all; some may still not fit."""
+    if pa.types.is_list(found) and pa.types.is_list(wished):
+        return can_cast(found.value_type, wished.value_type)
+    if pa.types.is_struct(found) and pa.types.is_struct(wished):
+        # Arrow would take fields by name, and fill those that it does not find with null.
+        pairs = list(zip(found, wished, strict=False))
+        is_same = [field.name for field in found] == [field.name for field in wished]
+        return is_same and all(can_cast(one.type, other.type) for one, other in pairs)
+    if pa.types.is_nested(found) or pa.types.is_nested(wished):
+        return False
+    try:
+        pa.nulls(1, found).cast(wished)
+    except pa.ArrowException:
+        return False
+    return True
+
+
 def _cast(array: pa.Array, pick: Pick, kind: pa.DataType) -> pa.Array:
     if array.type == kind:
         return array
