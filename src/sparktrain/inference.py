@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from sparktrain.errors import ConfigError
+from sparktrain.scoring.class_names import check_classes, check_count
 from sparktrain.scoring.plan import DEFAULT_BATCH, Choices
 from sparktrain.scoring.spec import ARGMAX, CLASS, TOP_K, ModelInfo, ModelSource, Pick
 
@@ -148,8 +149,8 @@ def argmax(column: str, *, classes: Sequence[Any] | None = None, logits: bool = 
             evaluators of pyspark.ml take.
         logits: For one score of two classes: whether 0 is the limit, and not 0.5.
     """
-    how = ARGMAX if classes is None else CLASS
-    return Pick("", column, how, classes=tuple(classes or ()), is_logits=logits)
+    names = check_classes(column, classes)
+    return Pick("", column, CLASS if names else ARGMAX, classes=names, is_logits=logits)
 
 
 def top_k(
@@ -160,7 +161,8 @@ def top_k(
     Args:
         logits: Whether scores are to be made probabilities first.
     """
-    return Pick("", column, TOP_K, classes=tuple(classes or ()), k=k, is_logits=logits)
+    names = check_classes(column, classes)
+    return Pick("", column, TOP_K, classes=names, k=check_count(column, k), is_logits=logits)
 
 
 def _look(
