@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -75,3 +78,31 @@ def test_a_layer_that_is_not_there() -> None:
     model = standardise(make_flat(False), {"x": (MEAN, VARIANCE)})
     with pytest.raises(ModelError, match=r"layer 'absent'.*Layers: x, x_standard, .*hidden, out"):
         ask(model, "absent")
+
+
+def test_layers_of_models_of_keras_2() -> None:
+    """In a process of its own: Keras 2 and Keras 3 share what TensorFlow has one of."""
+    pytest.importorskip("tf_keras", reason="tf-keras is not installed")
+    found = subprocess.run(
+        [sys.executable, "-c", KERAS_2], stdout=subprocess.PIPE, text=True, check=True
+    )
+    shapes = json.loads(found.stdout.splitlines()[-1])
+    assert shapes == {"last": [5, 2], "hidden": [5, 8], "inner": [5, 3]}
+
+
+KERAS_2 = """
+import json
+import numpy as np
+import tf_keras
+from sparktrain.scoring.scorer import KerasScorer
+
+inputs = tf_keras.Input((4,), name="x")
+hidden = tf_keras.layers.Dense(8, name="hidden")(inputs)
+inner = tf_keras.Model(inputs, tf_keras.layers.Dense(3, name="out")(hidden), name="inner")
+outer = tf_keras.Input((4,), name="y")
+model = tf_keras.Model(outer, tf_keras.layers.Dense(2, name="last")(inner(outer)))
+found = KerasScorer(model, ("hidden", "inner"), "")({"y": np.ones((5, 4), "float32")})
+part = tf_keras.Model(inner.inputs, hidden)(np.ones((5, 4), "float32"))
+np.testing.assert_allclose(found["hidden"], part, rtol=1e-5)
+print(json.dumps({name: list(value.shape) for name, value in found.items()}))
+"""

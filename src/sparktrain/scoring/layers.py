@@ -21,7 +21,7 @@ def find_layer(model: Any, name: str) -> Any:
         if found is not None:
             # In the inner model's own graph: it becomes one of the outer by a call of that part.
             part = make_model(inner, inner.inputs, found)
-            return part(list(inner._inbound_nodes[0].input_tensors))
+            return part(_flatten(inner._inbound_nodes[0].input_tensors))
     return None
 
 
@@ -47,18 +47,22 @@ def make_model(like: Any, inputs: Any, outputs: Any) -> Any:
 
 
 def _is_called_model(layer: Any) -> bool:
-    """Whether it is a model of layers with known inputs, in a graph of Keras 3."""
-    nodes: Any = getattr(layer, "_inbound_nodes", ())
+    """Whether it is a model of layers with known inputs, and one of the outer model's layers."""
     has_graph = bool(getattr(layer, "inputs", None)) and hasattr(layer, "layers")
-    return has_graph and bool(nodes) and hasattr(nodes[0], "input_tensors")
+    return has_graph and bool(getattr(layer, "_inbound_nodes", None))
 
 
 def _find_output(layer: Any) -> Any:
-    if _is_called_model(layer):
-        # Its own output is one of its own graph.
-        return _unpack(layer._inbound_nodes[0].output_tensors)
-    return layer.output
+    if not _is_called_model(layer):
+        return layer.output
+    # Its own output is one of its own graph.
+    found = _flatten(layer._inbound_nodes[0].output_tensors)
+    return found[0] if len(found) == 1 else found
 
 
-def _unpack(tensors: Any) -> Any:
-    return tensors[0] if len(tensors) == 1 else list(tensors)
+def _flatten(tensors: Any) -> list[Any]:
+    """Keras 3 has a list of them, tf_keras what the call was given."""
+    import tensorflow as tf
+
+    found: list[Any] = tf.nest.flatten(tensors)
+    return found
