@@ -169,13 +169,17 @@ def to_probabilities(scores: np.ndarray[Any, Any], is_logits: bool) -> np.ndarra
 
 
 def _top_k(pick: Pick, scores: np.ndarray[Any, Any]) -> pa.Array:
-    order = np.argsort(-scores, axis=1, kind="stable")[:, : pick.k]
-    best = np.take_along_axis(scores, order, axis=1)
+    places = np.argsort(-scores, axis=1, kind="stable")
+    rows = np.arange(len(scores))
+    order = places[:, : pick.k]
+    best = scores[rows[:, np.newaxis], order]
+    # What is not a number is behind all that are.
+    last = scores[rows, places[:, -1]]
+    is_nan = last != last
     structs = pa.StructArray.from_arrays(
         [_name(pick, order.ravel()), pa.array(best.ravel())], names=["class", "score"]
     )
     offsets = np.arange(0, len(structs) + 1, pick.k, dtype=np.int32)
-    is_nan = (scores != scores).any(axis=1)
     mask = pa.array(is_nan) if is_nan.any() else None
     return pa.ListArray.from_arrays(pa.array(offsets), structs, mask=mask)
 
