@@ -102,3 +102,17 @@ def test_a_trainer_that_is_ended_is_an_echo(tmp_path: Path, kind: str) -> None:
         failure = trainer.wait()
     assert failure is not None
     assert (failure.kind, failure.what, failure.is_echo) == (kind, "somebody said so", True)
+
+
+def test_a_number_that_may_be_another_process_is_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    killed: list[int] = []
+    run = Run(tmp_path, raise_and_stay)
+    with run.trainer as trainer:
+        trainer.end("ended", "it is over")
+        assert trainer.wait() is not None
+        # From here on the system may give its number to somebody else's process.
+        monkeypatch.setattr(os, "killpg", lambda group, number: killed.append(group))
+        trainer.kill()
+    assert killed == []

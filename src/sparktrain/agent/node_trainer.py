@@ -22,11 +22,13 @@ class NodeTrainer:
 
     def __init__(self, restarts: int) -> None:
         self.restarts_left = restarts
-        self._processes = ExitStack()
+        #: What is open on account of the trainer that is there.
+        self._open = ExitStack()
         self._process: TrainerProcess | None = None
         #: What the next one must know: the job, and all that was told since.
         self._begin: Callable[[], TrainerProcess] | None = None
         self._told: list[dict[str, Any]] = []
+        #: Held from a trainer's start until it knows its job, which must come first.
         self._telling = threading.Lock()
         self._should_stop = False
         #: The kind and the reason, if it was ended.
@@ -36,7 +38,7 @@ class NodeTrainer:
         return self
 
     def __exit__(self, *exc: object) -> None:
-        self._processes.close()
+        self._open.close()
 
     @property
     def process(self) -> TrainerProcess | None:
@@ -49,28 +51,29 @@ class NodeTrainer:
         """The first trainer; it is told its job at once."""
 
         def begin() -> TrainerProcess:
-            process = self._processes.enter_context(make())
+            process = self._open.enter_context(make())
             self._process = process
             if self.ended is not None:  # before there was a trainer to end
                 process.end(*self.ended)
             process.send(job, body)
+            for frame in self._told:  # to one that is gone
+                process.send(frame)
+            if self._should_stop:
+                process.send({"kind": "stop"})
             return process
 
         self._begin = begin
-        return begin()
+        with self._telling:
+            return begin()
 
     def replace(self) -> TrainerProcess:
         """Another one, which is told all that the lost one was."""
         if self._begin is None:
             raise RuntimeError("No trainer was started yet.")
+        self._open.close()  # the lost one
         with self._telling:
             self.restarts_left -= 1
-            process = self._begin()
-            for frame in self._told:
-                process.send(frame)
-        if self._should_stop:  # said to one that is gone
-            process.send({"kind": "stop"})
-        return process
+            return self._begin()
 
     def tell(self, frame: dict[str, Any]) -> None:
         """Tells the trainer, and those that may come after it."""
@@ -83,9 +86,10 @@ class NodeTrainer:
 
     def stop(self) -> None:
         """The function may end."""
-        self._should_stop = True
-        if self._process is not None:
-            self._process.send({"kind": "stop"})
+        with self._telling:
+            self._should_stop = True
+            if self._process is not None:
+                self._process.send({"kind": "stop"})
 
     def end(self, kind: str, reason: str) -> None:
         """Ends the process; what came first is the cause."""

@@ -118,6 +118,9 @@ class TrainerProcess:
         #: Whether how it went is known, though the process may still be there.
         self._told = threading.Event()
         self._sending = threading.Lock()
+        self._ending = threading.Lock()
+        #: Whether nothing of its group is left: its number may be another's from then on.
+        self._is_over = False
         self._reading = threading.Lock()
         self._threads: list[threading.Thread] = []
         #: The pickled return value, once the function has returned.
@@ -176,8 +179,11 @@ class TrainerProcess:
 
     def kill(self) -> None:
         """Ends the trainer and all processes it started that stayed in its group."""
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._process.pid, signal.SIGKILL)
+        with self._ending:
+            if self._is_over:
+                return
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._process.pid, signal.SIGKILL)
 
     def end(self, kind: str, reason: str) -> None:
         """Ends the trainer because someone else says so; a kind of failure that is an echo."""
@@ -280,6 +286,8 @@ class TrainerProcess:
         # The trainer is gone; what it left in its group goes too, and with it the last holders
         # of the pipe and the socket, so that both readers come to their end.
         self.kill()
+        with self._ending:
+            self._is_over = True
         for thread in self._threads[:2]:
             thread.join(2.0)
         self._settle()
