@@ -30,14 +30,14 @@ def ask(url: str) -> Any:
 
 
 def find_boards() -> list[int]:
-    """Processes of TensorBoards that this test session has started."""
+    """Processes of TensorBoards that this test session has started, and of their guards."""
     found = []
     for process in psutil.process_iter():
         try:
             is_ours = process.environ().get("SPARKTRAIN_TEST_SESSION") == os.environ.get(
                 "SPARKTRAIN_TEST_SESSION"
             )
-            if is_ours and any("board_guard.py" in part for part in process.cmdline()):
+            if is_ours and any("board_main.py" in part for part in process.cmdline()):
                 found.append(process.pid)
         except psutil.Error:
             continue

@@ -2,9 +2,10 @@
 
 Standard input is a pipe of which the starter holds the other end: it closes with that process,
 however it ended, and everything in this process' group goes then; unless KEPT is 1. In any case
-it goes when FILE, which says where the board is, is removed or another board's; one that FILE is
-about at the start is ended. Standard output
-gets one line of JSON: the URL and the process id, or the problem. Needs the standard library only.
+it goes when FILE, which says where the board is, is removed or another board's, and with this
+process, of which COMMAND has such a pipe; a board that FILE is about at the start is ended.
+Standard output gets one line of JSON: the URL and the process id, or the problem. Needs the
+standard library only.
 """
 
 from __future__ import annotations
@@ -28,9 +29,10 @@ _URL = re.compile(r" at (https?://\S+)")
 def main(file: Path, is_kept: bool, command: list[str]) -> int:
     if is_kept and os.fork():
         os._exit(0)  # nobody's child: its starter may go on or end
+    signal.signal(signal.SIGTERM, lambda *_: _remove_and_end(file))
     _end_earlier(file)
     board = subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+        command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
     )
     if not is_kept:
         threading.Thread(target=_follow_starter, args=(file,), daemon=True).start()
@@ -40,7 +42,7 @@ def main(file: Path, is_kept: bool, command: list[str]) -> int:
         _tell({"problem": said or f"it ended with exit code {board.wait()}"})
         _end()
     try:
-        _write(file, {"url": url, "pid": os.getpid()})
+        _write(file, {"url": url, "pid": os.getpid(), "group": os.getpgid(0)})
     except OSError as error:
         if is_kept:  # nobody could end it
             _tell({"problem": f"{file} cannot be written: {error}"})
@@ -85,14 +87,14 @@ def _tell(values: dict[str, object]) -> None:
 
 
 def _write(file: Path, values: dict[str, object]) -> None:
-    partial = file.with_name(f"{file.name}.{os.getpid()}")
+    partial = file.with_name(f"{file.name}.{values['group']}")
     partial.write_text(json.dumps(values) + "\n")
     partial.replace(file)
 
 
 def _is_own(file: Path) -> bool:
     try:
-        return bool(json.loads(file.read_text())["pid"] == os.getpid())
+        return bool(json.loads(file.read_text())["group"] == os.getpgid(0))
     except FileNotFoundError:
         return False
     except (OSError, ValueError, KeyError, TypeError):
@@ -108,13 +110,17 @@ def _remove(file: Path) -> None:
 def _follow_starter(file: Path) -> None:
     while os.read(0, 1024):
         pass
-    _remove(file)
-    _end()
+    _remove_and_end(file)
 
 
 def _follow_file(file: Path) -> None:
     while _is_own(file):
         time.sleep(LOOK_S)
+    _end()
+
+
+def _remove_and_end(file: Path) -> None:
+    _remove(file)
     _end()
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from sparktrain.agent import board_guard, board_main
+from sparktrain.agent.board_file import read_board
 from sparktrain.agent.process import find_python_path, make_environment
 from sparktrain.errors import ConfigError, LaunchError
 from sparktrain.events import BoardSpec
@@ -113,7 +114,8 @@ class TensorBoard:
         spec = self._spec
         port = spec.port or find_port(os.environ)
         python = [sys.executable, "-P"]  # without the folder of the script
-        board = [*python, str(board_main.__file__), *make_options(spec.log_dir, spec.host, port)]
+        options = [board_main.GUARDED, *make_options(spec.log_dir, spec.host, port)]
+        board = [*python, str(board_main.__file__), *options]
         guard = [*python, str(board_guard.__file__), spec.file, str(int(spec.is_kept))]
         self._process = subprocess.Popen(
             [*guard, *board],
@@ -130,12 +132,14 @@ class TensorBoard:
     def __exit__(self, kind: type[BaseException] | None = None, *exc: object) -> None:
         if self._spec.is_kept and kind is None:
             self._known.wait(START_TIMEOUT_S)
-        if not self._spec.is_kept or self.url is None:
+        is_ended = not self._spec.is_kept or self.url is None
+        if is_ended:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._process.pid, signal.SIGKILL)
-            self._remove_file()
         self._process.wait()
-        self._thread.join(END_TIMEOUT_S)
+        self._thread.join(END_TIMEOUT_S)  # the guard is gone, or lets go of us
+        if is_ended:
+            self._remove_file()
         for stream in (self._process.stdin, self._process.stdout):
             if stream is not None:
                 stream.close()
@@ -162,7 +166,11 @@ class TensorBoard:
         self._on_known(self)
 
     def _remove_file(self) -> None:
-        with contextlib.suppress(OSError, ValueError, KeyError):
-            file = Path(self._spec.file)
-            if json.loads(file.read_text())["pid"] == self._process.pid:
+        """What the guard could not: the one that stays is no child of ours, but in its group."""
+        file, group = Path(self._spec.file), self._process.pid
+        with contextlib.suppress(OSError):
+            file.with_name(f"{file.name}.{group}").unlink(missing_ok=True)
+        told = read_board(file)
+        if told is not None and told.group == group:
+            with contextlib.suppress(OSError):
                 file.unlink()

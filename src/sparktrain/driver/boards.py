@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
 import socket
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
@@ -11,6 +9,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from sparktrain.agent.board_file import is_there, read_board
 from sparktrain.agent.tensorboard import TensorBoard, check_installed
 from sparktrain.data.storage import open_store
 from sparktrain.driver.plan import Plan
@@ -67,11 +66,9 @@ def add_board(plan: Plan, wished: Any, call: str) -> Plan:
 
 
 def is_at(board: BoardSpec, port: int) -> bool:
-    """Whether the one that an earlier run has kept listens on this port."""
-    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-        url = json.loads(Path(board.file).read_text())["url"]
-        return bool(urlsplit(url).port == port)
-    return False
+    """Whether the one that an earlier run has kept is there, on this port."""
+    told = read_board(Path(board.file))
+    return told is not None and urlsplit(told.url).port == port and is_there(told.url)
 
 
 def check_address(board: BoardSpec) -> None:
