@@ -24,3 +24,19 @@ def train(ctx: Any) -> None:
 
 def fail(ctx: Any) -> None:
     raise ValueError("on purpose")
+
+
+def be_lost_once(ctx: Any) -> None:
+    """Its trainer is killed once the first board was seen; then it waits for the next one."""
+    import os
+    import signal
+    import time
+    from pathlib import Path
+
+    first, second = Path(ctx.args, "first"), Path(ctx.args, "second")
+    is_restart = first.exists()
+    deadline = time.monotonic() + 90
+    while not (second if is_restart else first).exists() and time.monotonic() < deadline:
+        time.sleep(0.1)
+    if not is_restart:
+        os.kill(os.getpid(), signal.SIGKILL)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import threading
 import time
 import urllib.error
@@ -16,7 +17,7 @@ import psutil
 import pytest
 
 import sparktrain as st
-from board_cases import fail, train
+from board_cases import be_lost_once, fail, train
 from sparktrain.cli.board import end_board
 from sparktrain.events import BOARD_FILE
 
@@ -179,6 +180,46 @@ def test_a_run_that_fails_leaves_no_board(spark: Any, tmp_path: Path, at: str) -
             tensorboard_at=at,
             progress=False,
         )
+
+
+@pytest.mark.slow
+def test_behind_a_restart_it_is_reached_at_the_address_that_was_printed_last(
+    spark: Any, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    run_dir, urls = tmp_path / "run", dict[int, str]()
+
+    def look() -> None:
+        for name in ("first", "second"):
+
+            def is_new() -> bool:
+                told = json.loads((run_dir / BOARD_FILE).read_text())
+                if told["pid"] in urls or not ask(f"{told['url']}data/environment"):
+                    return False
+                urls[told["pid"]] = told["url"]
+                return True
+
+            wait_for(is_new, 90)
+            (tmp_path / name).touch()
+
+    looking = threading.Thread(target=look)
+    looking.start()
+    try:
+        result = st.run(
+            be_lost_once,
+            num_workers=1,
+            args=str(tmp_path),
+            spark=spark,
+            run_dir=run_dir,
+            tensorboard=True,
+            tensorboard_at="chief",
+            max_restarts=1,
+            progress="plain",
+        )
+    finally:
+        looking.join()
+    assert result.num_restarts == 1 and len(urls) == 2
+    shown = " ".join(capfd.readouterr().err.split())
+    assert re.findall(r"TensorBoard on 127\.0\.0\.1: (\S+)", shown) == list(urls.values())
 
 
 @pytest.mark.slow

@@ -16,9 +16,10 @@ from board_group import find_group, make_spec
 from sparktrain.agent.tensorboard import TensorBoard, find_port, make_chief_board, replace_host
 from sparktrain.driver.boards import Board, check_address
 from sparktrain.driver.plan import Plan
-from sparktrain.driver.state import apply, start_run
+from sparktrain.driver.state import apply, start_attempt, start_run
 from sparktrain.errors import ConfigError, LaunchError
 from sparktrain.events import BOARD_FILE, CHIEF_HOST, make_command, parse_kinds
+from sparktrain.wire.messages import Board as BoardMessage
 from sparktrain.wire.messages import Joined
 
 
@@ -70,6 +71,21 @@ def test_its_host_is_told_once_that_is_known(
     chief = plan.nodes[0].name
     met = apply(early, chief, 0, Joined(host="h", pid=1))
     assert [board.find_news(met), board.find_news(met)] == ["TensorBoard on h: url", ""]
+
+
+def test_it_is_told_again_where_a_restart_has_put_it(
+    tmp_path: Path, make_plan: Callable[..., Plan]
+) -> None:
+    plan = make_plan(board=make_spec(tmp_path, at=CHIEF_HOST))
+    chief = plan.nodes[0].name
+    board, told = Board(plan, "127.0.0.1"), []
+    snapshot = start_run("r1", plan.nodes)
+    for attempt, (host, url) in enumerate([("h", "url-1"), ("g", "url-2"), ("g", "url-2")]):
+        snapshot = start_attempt(snapshot, attempt)
+        for message in (Joined(host=host, pid=1), BoardMessage(url)):
+            snapshot = apply(snapshot, chief, attempt, message)
+            told.append(board.find_news(snapshot))
+    assert told == ["", "TensorBoard on h: url-1", "", "TensorBoard on g: url-2", "", ""]
 
 
 def test_on_all_addresses_its_url_has_the_machine_s_own(tmp_path: Path) -> None:

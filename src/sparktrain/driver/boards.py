@@ -101,7 +101,7 @@ class Board:
 
     def __init__(self, plan: Plan, own: str) -> None:
         self._plan = plan
-        self._is_told = False
+        self._told = ""
         self.here: TensorBoard | None = None
         spec = plan.board
         if spec is not None and spec.at == DRIVER:
@@ -123,17 +123,28 @@ class Board:
         return snapshot.board
 
     def find_news(self, snapshot: Snapshot) -> str:
-        """A sentence for the user, once."""
-        url, problem = self.find(snapshot)
-        spec = self._plan.board
-        if spec is None or self._is_told or not (url or problem):
+        """A sentence for the user, once; another one when it has come up elsewhere."""
+        spec, (url, problem) = self._plan.board, self.find(snapshot)
+        if spec is None:
             return ""
-        host = snapshot.nodes[self._plan.workers[0].name].host
-        if url and self.here is None and not host:
-            return ""  # the nodes have not met yet
-        self._is_told = True
-        if problem:
-            return f"TensorBoard did not start, the run goes on: {problem}"
-        where = f" on {host}" if self.here is None else ""
-        stays = f", until {spec.file} is removed" if spec.is_kept else ""
-        return f"TensorBoard{where}: {url}{stays}"
+        host = "" if self.here is not None else snapshot.nodes[self._plan.workers[0].name].host
+        news = describe(spec, url, problem, host)
+        if news == self._told:
+            return ""
+        self._told = news or self._told
+        return news
+
+
+def describe(spec: BoardSpec, url: str, problem: str, host: str) -> str:
+    """Where a board is, for the user; empty while that is not known.
+
+    Args:
+        host: Of the chief, once the nodes have met, if it is beside the chief.
+    """
+    if problem:
+        return f"TensorBoard did not start, the run goes on: {problem}"
+    if not url or (spec.at != DRIVER and not host):
+        return ""
+    where = f" on {host}" if host else ""
+    stays = f", until {spec.file} is removed" if spec.is_kept else ""
+    return f"TensorBoard{where}: {url}{stays}"

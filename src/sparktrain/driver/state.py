@@ -70,9 +70,9 @@ def start_run(
 
 
 def start_attempt(snapshot: Snapshot, attempt: int) -> Snapshot:
-    """All nodes wait again; the metrics stay."""
+    """All nodes wait again, and so does a board beside the chief; the metrics stay."""
     nodes = {name: NodeState(name) for name in snapshot.nodes}
-    return replace(snapshot, attempt=attempt, nodes=nodes, failures=(), lost=())
+    return replace(snapshot, attempt=attempt, nodes=nodes, failures=(), lost=(), board=("", ""))
 
 
 def apply(snapshot: Snapshot, node: str, attempt: int, message: Message) -> Snapshot:
