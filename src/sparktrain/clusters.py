@@ -269,7 +269,7 @@ def cluster(
     run_dir: str | os.PathLike[str] | None = None,
     env: Mapping[str, str] | None = None,
     ps_on_driver: bool = False,
-    tensorboard: bool | str = False,
+    tensorboard: bool | str | os.PathLike[str] = False,
     chief: str | None = CHIEF,
     **settings: Any,
 ) -> Cluster:

@@ -53,7 +53,7 @@ def run(
     max_restarts: int = 0,
     timeout_s: float | None = None,
     env: Mapping[str, str] | None = None,
-    tensorboard: bool | str = False,
+    tensorboard: bool | str | os.PathLike[str] = False,
     **settings: Any,
 ) -> Result:
     """Runs a function on several Spark executors at once, as one training.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
@@ -42,6 +43,8 @@ def add_board(plan: Plan, wished: Any, call: str) -> Plan:
     plan = replace(plan, events=events)
     if wished is None or wished is False:
         return plan
+    if isinstance(wished, os.PathLike):
+        wished = os.fspath(wished)
     if wished is not True and not (isinstance(wished, str) and wished):
         raise ConfigError(
             problem=f"{call}() got tensorboard={wished!r}.",

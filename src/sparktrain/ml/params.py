@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import inspect
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -114,7 +115,7 @@ FIT_ROWS = (
         False,
     ),
     Row("tensorboard", "whether TensorBoard runs, or the path of what it shows", OneOf(
-        "tensorboard", "True, False, or a path", (bool, str)), False),
+        "tensorboard", "True, False, or a path", (bool, str, os.PathLike)), False),
     Row("progress", "what the driver shows, as in run()", OneOf(
         "progress", "True, False, 'live', 'plain' or 'off'", (bool, str))),
 )  # fmt: skip

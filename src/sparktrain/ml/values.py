@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -119,7 +120,7 @@ class OneOf:
     def __call__(self, value: Any) -> Any:
         if not isinstance(value, self.kinds) or (isinstance(value, int) and value < 0):
             raise refuse(self.name, value, self.expected)
-        return value
+        return os.fspath(value) if isinstance(value, os.PathLike) else value  # it may be saved
 
 
 @dataclass(frozen=True)
