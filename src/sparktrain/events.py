@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,6 +20,8 @@ BOARD_FILE = "tensorboard.json"
 LOOPBACK = "127.0.0.1"
 #: Addresses that mean every interface; nobody can call them.
 _ANY = ("0.0.0.0", "::")
+#: A user and a password, which may have slashes; not a port.
+_PASSWORD = re.compile(r"://[^/@:\[]*:(?!\d+(?:[/,]|$))[^@]+@")
 
 
 @dataclass(frozen=True)
@@ -73,6 +76,18 @@ def parse_kinds(source: str, given: Any) -> tuple[str, ...]:
             advice=f"Expected some of {', '.join(KINDS)}; scalars are always written.",
         )
     return tuple(dict.fromkeys(wished))
+
+
+def check_url(source: str, url: str) -> None:
+    """Refuses a URL with a password, in words that do not repeat it."""
+    if _PASSWORD.search(url):
+        raise ConfigError(
+            problem=f"{source} is a URL of {url.split('://')[0]} with a password or a key in it.",
+            advice="Expected one without: it is written into the run directory, logs and command"
+            " lines. Give the key as the store's package wants it, by variables (AWS_ACCESS_KEY_ID,"
+            " AWS_SECRET_ACCESS_KEY, or FSSPEC_<PROTOCOL>_<OPTION> for any store) or by its own"
+            " files; the nodes have the variables of env=, and the driver those of its process.",
+        )
 
 
 def make_command(log_dir: str) -> str:

@@ -10,7 +10,7 @@ from sparktrain.agent import board_main
 from sparktrain.agent.board_file import is_there, read_board, wait_until_gone
 from sparktrain.agent.tensorboard import check_installed, make_options
 from sparktrain.errors import ConfigError, LaunchError
-from sparktrain.events import BOARD_FILE
+from sparktrain.events import BOARD_FILE, check_url
 
 #: How long one may take to see that its file is gone.
 END_TIMEOUT_S = 10.0
@@ -19,6 +19,7 @@ END_TIMEOUT_S = 10.0
 def run_board(path: str, host: str, port: int) -> int:
     """Runs until it is ended; returns its exit code."""
     check_installed()
+    check_url("The path", path)
     options = make_options(path, host, port)
     return subprocess.call([sys.executable, "-P", str(board_main.__file__), *options])
 

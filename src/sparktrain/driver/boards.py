@@ -22,6 +22,7 @@ from sparktrain.events import (
     LOOPBACK,
     BoardSpec,
     EventSpec,
+    check_url,
     make_command,
     parse_kinds,
 )
@@ -37,6 +38,7 @@ def add_board(plan: Plan, wished: Any, call: str) -> Plan:
     settings = plan.settings
     copy_to = settings.events_dir.rstrip("/")
     if copy_to:
+        check_url("The setting events_dir", copy_to)
         open_store(copy_to, {})
         copy_to = f"{copy_to}/{plan.run_id}"
     events = EventSpec(parse_kinds("The setting events", settings.events), copy_to)
@@ -51,6 +53,7 @@ def add_board(plan: Plan, wished: Any, call: str) -> Plan:
             advice="Expected True, False, or the path of the folder that it shall show.",
         )
     log_dir = find_log_dir(plan) if wished is True else wished
+    check_url(f"tensorboard of {call}()", log_dir)
     if "://" in log_dir:
         open_store(log_dir, {})
     board = BoardSpec(
