@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 import pytest
 
-from sparktrain.trainer.events import EventCopies, describe_epoch
+from sparktrain.trainer import event_copies
+from sparktrain.trainer.event_copies import EventCopies
+from sparktrain.trainer.events import describe_epoch
 
 
 def test_figures_of_an_epoch_are_of_that_epoch() -> None:
@@ -56,3 +59,34 @@ def test_each_node_copies_its_own_events(
     broken.copy()
     broken.copy()
     assert capsys.readouterr().out.count("events are not copied to nothing://x") == 1
+
+
+def test_a_store_that_hangs_holds_up_no_training_and_the_end_only_for_a_while(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(event_copies, "CLOSE_S", 0.2)
+    is_asked, answers = threading.Event(), threading.Event()
+
+    class Hanging(EventCopies):
+        def _copy(self) -> None:
+            is_asked.set()
+            answers.wait(60)
+
+    copies = Hanging(Node(tmp_path, "chief"), "s3://bucket")  # type: ignore[arg-type]
+    for _ in range(3):  # epochs
+        copies.ask()
+    assert is_asked.wait(30)
+    copies.close()
+    assert "still being copied to s3://bucket after 0.2 s" in capsys.readouterr().out
+    answers.set()
+    copies._thread.join(30)
+
+
+def test_what_came_last_is_copied_as_well(tmp_path: Path) -> None:
+    logs, store = tmp_path / "logs", tmp_path / "store"
+    (logs / "train").mkdir(parents=True)
+    copies = EventCopies(Node(logs, "chief"), f"file://{store}")  # type: ignore[arg-type]
+    copies.ask()
+    (logs / "train/a").write_text("the last one")
+    copies.close()
+    assert (store / "train/a").read_text() == "the last one"

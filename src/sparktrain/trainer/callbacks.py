@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from sparktrain.events import parse_kinds
 from sparktrain.trainer.checkpoint import make_checkpoint_callback
-from sparktrain.trainer.events import make_copy_callback, make_event_callbacks
+from sparktrain.trainer.event_copies import make_copy_callback
+from sparktrain.trainer.events import make_event_callbacks
 from sparktrain.trainer.progress import make_progress_callback
 
 if TYPE_CHECKING:

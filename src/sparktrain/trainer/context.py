@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from sparktrain.errors import ConfigError
 from sparktrain.spec import CHIEF, NodeSpec
-from sparktrain.trainer.events import EventCopies
+from sparktrain.trainer.event_copies import EventCopies
 from sparktrain.trainer.meter import FeedMeter
 from sparktrain.trainer.stream import StreamTable
 
@@ -284,7 +284,7 @@ class Context:
         self.feed.close()
         self.send_feed()
         if self.copies is not None:
-            self.copies.copy()
+            self.copies.close()
 
     def send_feed(self) -> None:
         """Tells the agent how the input has been so far."""

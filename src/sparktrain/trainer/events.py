@@ -1,4 +1,4 @@
-"""Events for TensorBoard: Keras' own, each node's feed figures, and their copy in a store."""
+"""Events for TensorBoard: Keras' own, and each node's feed figures."""
 
 from __future__ import annotations
 
@@ -112,64 +112,3 @@ def describe_epoch(
         "wait_share": min(wait_s / seconds, 1.0),
         "queue": float(queue),
     }
-
-
-class EventCopies:
-    """Copies the events of this node to a store that all can read.
-
-    Whole files, if they have grown: stores of objects append nothing. The chief copies all of the
-    log directory but the folders of other nodes.
-    """
-
-    def __init__(self, context: Context, url: str) -> None:
-        self._folder = Path(context.log_dir)
-        self._node = f"{context.role}-{context.index}"
-        self._is_chief = context.is_chief
-        self._url = url
-        self._copied: dict[str, int] = {}
-        self._is_broken = False
-
-    def copy(self) -> None:
-        """What is new; says so once if it cannot be."""
-        try:
-            self._copy()
-        # Each store has errors of its own; and a copy must not end a fit.
-        except Exception as error:
-            if not self._is_broken:
-                what = f"{type(error).__name__}: {error}"
-                print(f"sparktrain: events are not copied to {self._url}: {what}", flush=True)
-            self._is_broken = True
-
-    def _copy(self) -> None:
-        import fsspec
-
-        for path in sorted(self._folder.rglob("*")) if self._folder.is_dir() else ():
-            name = path.relative_to(self._folder).as_posix()
-            if not path.is_file() or not self._is_own(path):
-                continue
-            size = path.stat().st_size
-            if self._copied.get(name) == size:
-                continue
-            filesystem, target = fsspec.core.url_to_fs(f"{self._url}/{name}")
-            filesystem.makedirs(str(Path(target).parent), exist_ok=True)
-            filesystem.put_file(str(path), target)
-            self._copied[name] = size
-
-    def _is_own(self, path: Path) -> bool:
-        parent = path.parent
-        if parent.parent.name == FEED_FOLDER:
-            return parent.name == self._node
-        return self._is_chief
-
-
-def make_copy_callback(keras: Any, copies: EventCopies) -> Any:
-    """Behind all callbacks that write events."""
-
-    class CopyEvents(keras.callbacks.Callback):  # type: ignore[misc]
-        def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-            copies.copy()
-
-        def on_train_end(self, logs: Any = None) -> None:
-            copies.copy()
-
-    return CopyEvents()
