@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import threading
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from sparktrain.trainer import event_copies
 from sparktrain.trainer.event_copies import EventCopies
-from sparktrain.trainer.events import describe_epoch
+from sparktrain.trainer.events import describe_epoch, make_event_callbacks
 
 
 def test_figures_of_an_epoch_are_of_that_epoch() -> None:
@@ -90,3 +92,52 @@ def test_what_came_last_is_copied_as_well(tmp_path: Path) -> None:
     (logs / "train/a").write_text("the last one")
     copies.close()
     assert (store / "train/a").read_text() == "the last one"
+
+
+class Meter:
+    """Ten rows more each time it is looked at."""
+
+    def __init__(self) -> None:
+        self._looks = 0
+
+    def to_dict(self) -> dict[str, float]:
+        self._looks += 1
+        return {"rows": 10 * self._looks, "bytes": 1000, "train_s": self._looks, "wait_s": 0}
+
+
+def fit_with_events(folder: Path, num_fits: int, kinds: tuple[str, ...] = ()) -> list[int]:
+    """Fits with one list of callbacks; how many epochs each took."""
+    import keras
+    import numpy as np
+
+    context: Any = SimpleNamespace(
+        log_dir=str(folder), rank=0, is_chief=True, role="chief", index=0, meter=Meter()
+    )
+    context.rows_done, context.feed = 0, SimpleNamespace(depth=0)
+    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    x, y = np.ones((8, 2), "float32"), np.ones((8, 1), "float32")
+    callbacks = make_event_callbacks(keras, context, 1, kinds)
+    fits = [
+        model.fit(x, y, epochs=2, verbose=0, callbacks=callbacks, validation_data=(x, y))
+        for _ in range(num_fits)
+    ]
+    return [len(fit.epoch) for fit in fits]
+
+
+def test_callbacks_may_be_those_of_two_fits(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert fit_with_events(tmp_path, 2) == [2, 2]
+    assert capsys.readouterr().out == ""
+    assert len(list(tmp_path.glob("feed/chief-0/events*"))) == 2
+
+
+def test_events_that_cannot_be_written_are_told_once_and_end_no_fit(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").touch()  # nothing can be made below it
+    logs = tmp_path / "file" / "logs"
+    assert fit_with_events(logs, 1, ("graph", "histograms")) == [2]
+    out = capsys.readouterr().out
+    assert out.count("sparktrain:") == out.count(f"cannot be written to {logs}; training goes") == 1

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib.util
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sparktrain.events import GRAPH, HISTOGRAMS, PROFILE
+from sparktrain.trainer.event_guard import EventGuard
 
 if TYPE_CHECKING:
     from sparktrain.trainer.context import Context
@@ -27,15 +27,17 @@ def make_event_callbacks(
         return []
     # Fits of one function must not be drawn as one curve.
     folder = Path(context.log_dir) / (f"fit-{fit}" if fit > 1 else "")
-    ours = [make_feed_events(keras, context, folder)] if context.rank is not None else []
+    guard = EventGuard(keras, folder)
+    ours = [make_feed_events(keras, guard, context, folder)] if context.rank is not None else []
     if context.is_chief:
-        ours.append(make_keras_events(keras, folder, kinds))
+        ours.append(make_keras_events(keras, guard, folder, kinds))
     return ours
 
 
-def make_keras_events(keras: Any, folder: Path, kinds: tuple[str, ...]) -> Any:
+def make_keras_events(keras: Any, guard: EventGuard, folder: Path, kinds: tuple[str, ...]) -> Any:
     """Keras' own callback, whose events can be read at the end of each epoch."""
 
+    @guard.contain
     class Events(keras.callbacks.TensorBoard):  # type: ignore[misc]
         def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
             super().on_epoch_end(epoch, logs)
@@ -51,9 +53,10 @@ def make_keras_events(keras: Any, folder: Path, kinds: tuple[str, ...]) -> Any:
     )
 
 
-def make_feed_events(keras: Any, context: Context, folder: Path) -> Any:
+def make_feed_events(keras: Any, guard: EventGuard, context: Context, folder: Path) -> Any:
     """Writes how the input of this node was in each epoch."""
 
+    @guard.contain
     class FeedEvents(keras.callbacks.Callback):  # type: ignore[misc]
         """Behind the progress callback, which measures the epoch."""
 
@@ -72,8 +75,7 @@ def make_feed_events(keras: Any, context: Context, folder: Path) -> Any:
                 return
             import tensorflow as tf
 
-            # Watching must not end a fit, be it that the disk is full.
-            with contextlib.suppress(tf.errors.OpError), tf.device("CPU:0"):
+            with tf.device("CPU:0"):
                 if self._writer is None:
                     node = f"{context.role}-{context.index}"
                     self._writer = tf.summary.create_file_writer(str(folder / FEED_FOLDER / node))
@@ -83,8 +85,10 @@ def make_feed_events(keras: Any, context: Context, folder: Path) -> Any:
                 self._writer.flush()
 
         def on_train_end(self, logs: Any = None) -> None:
-            if self._writer is not None:
-                self._writer.close()
+            # A fit may follow with the same callbacks: a writer that is closed stays so.
+            writer, self._writer = self._writer, None
+            if writer is not None:
+                writer.close()
 
     return FeedEvents()
 
