@@ -45,12 +45,37 @@ def make_keras_events(keras: Any, guard: EventGuard, folder: Path, kinds: tuple[
             for writer in getattr(self, "_writers", {}).values():
                 writer.flush()
 
+        def _log_weights(self, epoch: int) -> None:
+            """Private as well: what Keras does, with weights as this worker has them."""
+            import tensorflow as tf
+
+            with self._train_writer.as_default(), tf.summary.record_if(True):
+                for layer in self.model.layers:
+                    for name, own in map(find_own, layer.weights):
+                        tf.summary.histogram(f"{name}/histogram", own, step=epoch)
+            self._train_writer.flush()
+
     return Events(
         str(folder),
         write_graph=GRAPH in kinds,
         histogram_freq=int(HISTOGRAMS in kinds),
         profile_batch=PROFILED_STEPS if PROFILE in kinds else 0,
     )
+
+
+def find_own(weight: Any) -> tuple[str, Any]:
+    """The name of a weight, and what the first replica of this worker has of it.
+
+    Some, such as the statistics of tf_keras' BatchNormalization, differ between workers, and are
+    made one when they are read: by all workers at once, which the chief alone must not begin.
+    """
+    # Keras 3 wraps TensorFlow's. Asked of the type: those variables are read to find an
+    # attribute that they do not have.
+    is_wrapped = hasattr(type(weight), "path")
+    name, variable = (weight.path, weight.value) if is_wrapped else (weight.name, weight)
+    if hasattr(type(variable), "distribute_strategy"):
+        variable = variable.distribute_strategy.experimental_local_results(variable)[0]
+    return str(name).replace(":", "_"), variable
 
 
 def make_feed_events(keras: Any, guard: EventGuard, context: Context, folder: Path) -> Any:
