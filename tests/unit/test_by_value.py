@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import sparktrain
+from sparktrain.driver.function import dump
 from sparktrain.scoring.by_value import find_own_modules, pickling_by_value
 from sparktrain.scoring.own_classes import pack_own
 
@@ -118,6 +119,25 @@ def test_what_cannot_be_taken_whole_is_named(folder: Path) -> None:
     packed = pack_own({"Locked": Locked, "hold": hold})
     assert set(packed.by_name) == {"Locked"} and "lock" in str(packed.by_name["Locked"])
     assert set(packed.failed) == {"hold"} and packed.body
+
+
+def test_who_pickles_at_the_same_time_is_not_disturbed(folder: Path) -> None:
+    from own_shapes import Shape
+
+    begun, bodies = threading.Event(), []
+
+    def pickle_too() -> None:
+        begun.set()
+        bodies.append(dump(Shape))
+
+    other = threading.Thread(target=pickle_too)
+    with pickling_by_value():
+        other.start()
+        begun.wait()
+        other.join(0.2)
+        assert not bodies and len(dump(Shape)) > 300  # its own thread takes it whole
+    other.join()
+    assert bodies == [cloudpickle.dumps(Shape)] and len(bodies[0]) < 100
 
 
 def test_what_others_registered_stays(folder: Path) -> None:

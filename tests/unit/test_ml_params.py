@@ -87,7 +87,8 @@ def test_columns_by_input_become_lists() -> None:
 
 def test_functions_and_lists_become_json() -> None:
     made = to_json("metrics", ["mse", {"a": build}])
-    assert made[0] == "mse" and set(made[1]["a"]) == {"pickled"}
+    assert made[0] == "mse" and set(made[1]["a"]) == {"pickled", "name", "config"}
+    assert made[1]["a"]["name"] == f"{__name__}.build" and made[1]["a"]["config"] == {}
 
 
 def test_a_model_is_a_function_a_model_or_a_file(tmp_path: Any) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import cloudpickle
 
 from sparktrain.errors import FunctionError
+from sparktrain.scoring.by_value import pickling_alone
 
 
 def find_own_path(entries: list[str]) -> tuple[str, ...]:
@@ -31,7 +32,7 @@ def pickle_function(train_fn: Any, args: Any, call: str = "run") -> bytes:
         )
     for what, value in (("function", train_fn), ("args", args)):
         try:
-            _dump(value)
+            dump(value)
         except Exception as error:
             name = getattr(value, "__qualname__", type(value).__qualname__)
             raise FunctionError(
@@ -41,7 +42,7 @@ def pickle_function(train_fn: Any, args: Any, call: str = "run") -> bytes:
                 " made outside. Make such things inside the function, and pass plain values"
                 " with args=.",
             ) from error
-    return _dump((train_fn, args))
+    return dump((train_fn, args))
 
 
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
@@ -53,7 +54,9 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         return super().reducer_override(obj)
 
 
-def _dump(value: Any) -> bytes:
+def dump(value: Any) -> bytes:
+    """The pickled value, as nodes can open it."""
     stream = io.BytesIO()
-    _Pickler(stream).dump(value)
+    with pickling_alone():
+        _Pickler(stream).dump(value)
     return stream.getvalue()

@@ -14,7 +14,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from sparktrain.data.storage import is_local, open_store
-from sparktrain.driver.function import find_own_path
+from sparktrain.driver.function import dump, find_own_path
 from sparktrain.errors import ConfigError, ModelError
 from sparktrain.scoring.keras_files import digest_keras
 from sparktrain.scoring.own_classes import is_keras, pack_classes
@@ -71,14 +71,12 @@ def pack_keras(model: Any) -> ModelSource:
 
 
 def _with_build(source: ModelSource, build: Callable[[], Any]) -> ModelSource:
-    import cloudpickle
-
     if not callable(build):
         raise ConfigError(
             problem=f"predict() got build={build!r}.",
             advice="Expected a function without arguments that returns the model.",
         )
-    pickled = cloudpickle.dumps(build)
+    pickled = dump(build)
     return replace(source, build=pickled, key=source.key + _digest(pickled))
 
 

@@ -15,8 +15,9 @@ from sparktrain.errors import ConfigError
 from sparktrain.ml.contract import Contract
 from sparktrain.ml.fitting import Trained, train
 from sparktrain.ml.grid import SharedFits, count_lanes, group
+from sparktrain.ml.kept import Kept
 from sparktrain.ml.model import KerasModel
-from sparktrain.ml.packing import pickle_value
+from sparktrain.ml.packing import keep
 from sparktrain.ml.params import (
     FIT_ROWS,
     MODEL_ROWS,
@@ -91,26 +92,29 @@ class KerasEstimator(Estimator[KerasModel], MLWritable, MLReadable["KerasEstimat
                 advice="Give a fraction or the name of a boolean column, or call"
                 " estimator.clear(estimator.validation) first.",
             )
-        parts = {}
+        parts: dict[str, bytes] = {}
         for name in self._unsaved:
-            value = self.getOrDefault(name)
-            if value is not None:
-                parts[name] = pickle_value(f"The parameter {name}", value)
+            value = self.peek(name)
+            if value is not None and not isinstance(value, str):
+                parts.update(keep(name, value).to_parts())
         return parts
 
     def _from_parts(self, parts: Mapping[str, bytes], path: str) -> None:
-        import cloudpickle
+        for name in self._unsaved:
+            if (kept := Kept.from_parts(name, parts, path)) is not None:
+                self._set(**{name: kept})
 
-        for name, body in parts.items():
-            try:
-                value = cloudpickle.loads(body)
-            except Exception as error:
-                raise ConfigError(
-                    problem=f"The {name} of the estimator at {path!r} cannot be opened:"
-                    f" {type(error).__name__}: {error}.",
-                    advice="Make the modules it was written with importable, or set it anew.",
-                ) from error
-            self._set(**{name: value})
+    def getOrDefault(self, param: Any) -> Any:  # noqa: N802 (Spark's name)
+        """The value of a Param; what was saved is opened when it is first asked for."""
+        value = self.peek(param)
+        if isinstance(value, Kept):
+            value = value.open()
+            self._set(**{self._resolveParam(param).name: value})
+        return value
+
+    def peek(self, param: Any) -> Any:
+        """As getOrDefault(), but what was saved stays unopened."""
+        return super().getOrDefault(param)
 
 
 class KerasClassifier(KerasEstimator):
@@ -150,14 +154,12 @@ class _Search:
         self._frame = frame
         self._estimators = candidates
         self._is_grid = is_grid
-        self._candidates = [
-            make_candidate(one.getOrDefault, one._is_of_classes) for one in candidates
-        ]
+        self._candidates = [make_candidate(one.peek, one._is_of_classes) for one in candidates]
         self._data = [
-            make_data_wishes(one.getOrDefault, packed.model, one._is_of_classes)
+            make_data_wishes(one.peek, packed.model, one._is_of_classes)
             for one, packed in zip(candidates, self._candidates, strict=True)
         ]
-        self._runs = [make_run_wishes(one.getOrDefault) for one in candidates]
+        self._runs = [make_run_wishes(one.peek) for one in candidates]
         self.groups = group(list(zip(self._data, self._runs, strict=True)))
         self._prepared: dict[int, Prepared] = {}
         self._recorders = [_make_recorder(one, frame) for one in candidates]

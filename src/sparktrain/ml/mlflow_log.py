@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sparktrain.errors import ConfigError
+from sparktrain.ml.kept import Kept
 
 if TYPE_CHECKING:
     from sparktrain.ml.model import KerasModel
@@ -121,16 +122,22 @@ def describe_params(estimator: Any) -> dict[str, str]:
     """The Params that are set or have a default, as texts."""
     found = {}
     for param in estimator.params:
-        value = estimator.getOrDefault(param) if estimator.isDefined(param) else None
+        value = estimator.peek(param) if estimator.isDefined(param) else None
         if value is None or param.name in _UNLOGGED:
             continue
         if param.name == "model":
-            value = value if isinstance(value, str) else getattr(value, "__name__", type(value))
+            value = value if isinstance(value, str) else _name_model(value)
         elif hasattr(value, "mapInArrow"):
             value = "a DataFrame"
         text = value if isinstance(value, str) else json.dumps(value, default=str)
         found[param.name] = text[:_MAX_CHARS]
     return found
+
+
+def _name_model(model: Any) -> Any:
+    if isinstance(model, Kept):
+        return model.part.name.strip("'")
+    return getattr(model, "__name__", type(model))
 
 
 def find_signature(frame: Any, model: KerasModel, picks: Any) -> Any:

@@ -6,19 +6,26 @@ Keras is never imported here: an object of Keras brings it with it.
 from __future__ import annotations
 
 import base64
+import contextlib
+import functools
 import json
 import sys
 import tempfile
+import warnings
 import zipfile
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import cloudpickle
 import numpy as np
 
+from sparktrain.driver.function import dump
 from sparktrain.errors import ConfigError, FunctionError
 from sparktrain.fit_spec import ModelPart
+from sparktrain.ml.kept import Kept
+from sparktrain.scoring.by_value import pickling_by_value
 from sparktrain.scoring.own_classes import find_own, pack_own
 
 _CONFIG = "config.json"
@@ -27,8 +34,7 @@ _CONFIG = "config.json"
 def pickle_value(what: str, value: Any) -> bytes:
     """The pickled value; raises FunctionError for what cannot travel."""
     try:
-        body: bytes = cloudpickle.dumps(value)
-        return body
+        return dump(value)
     except Exception as error:
         raise FunctionError(
             problem=f"{what} cannot be sent to the nodes: {type(error).__name__}: {error}.",
@@ -65,11 +71,24 @@ def to_json(name: str, value: Any) -> Any:
             return made
     if is_of_keras(value) or callable(value):
         packed = pickle_value(f"The parameter {name}", value)
-        return {"pickled": base64.b64encode(packed).decode()}
+        return {"pickled": base64.b64encode(packed).decode(), **_describe(value)}
     raise ConfigError(
         problem=f"The parameter {name} got a {type(value).__qualname__}.",
         advice="Expected a name, an object of Keras, a function, or a list or dict of these.",
     )
+
+
+def _describe(value: Any) -> dict[str, Any]:
+    """What is known of it unopened: whose it is, and with which plain values it was made."""
+    config: Any = {}
+    if isinstance(value, functools.partial):
+        value, config = value.func, value.keywords
+    elif hasattr(type(value), "get_config"):
+        with contextlib.suppress(Exception):  # the user's own code
+            config = value.get_config()
+    named = value if hasattr(value, "__qualname__") else type(value)
+    plain = {key: one for key, one in config.items() if _is_plain(one)}
+    return {"name": f"{named.__module__}.{named.__qualname__}", "config": plain}
 
 
 def _is_plain(value: Any) -> bool:
@@ -88,7 +107,10 @@ def pack_model(model: Any, args: Mapping[str, Any] | None) -> ModelPart:
             advice="Give model=: a function that returns a Keras model, a Keras model, or the"
             " path of a .keras file.",
         )
-    if isinstance(model, (str, Path)):
+    if isinstance(model, Kept):
+        part = model.part
+        part = replace(part, args=dict(args or {})) if part.function else part
+    elif isinstance(model, (str, Path)):
         packed = _read_file(str(model))
         part = ModelPart(name=repr(str(model)), file=packed)
     elif is_of_keras(model) and hasattr(model, "save"):
@@ -97,7 +119,7 @@ def pack_model(model: Any, args: Mapping[str, Any] | None) -> ModelPart:
     elif callable(model):
         name = repr(getattr(model, "__qualname__", type(model).__qualname__))
         packed = pickle_value(f"The model function {name}", model)
-        return ModelPart(name=name, function=packed, args=dict(args or {}))
+        part = ModelPart(name=name, function=packed, args=dict(args or {}))
     else:
         raise ConfigError(
             problem=f"The parameter model got a {type(model).__module__}."
@@ -105,7 +127,7 @@ def pack_model(model: Any, args: Mapping[str, Any] | None) -> ModelPart:
             advice="Expected a function that returns a Keras model, a model of Keras 3, or the"
             " path of a .keras file.",
         )
-    if args:
+    if args and not part.function:
         raise ConfigError(
             problem=f"modelArgs has {', '.join(args)}, but model is no function.",
             advice="Leave modelArgs out, or give a function that takes them.",
@@ -118,6 +140,54 @@ def pack_model(model: Any, args: Mapping[str, Any] | None) -> ModelPart:
             " model.",
         )
     return part
+
+
+def pack_callbacks(callbacks: Any) -> bytes:
+    """A list of callbacks, or a function that makes one; empty for none."""
+    if isinstance(callbacks, Kept):
+        return callbacks.part.function
+    return pickle_value("The parameter callbacks", callbacks) if callbacks else b""
+
+
+def keep(what: str, value: Any) -> Kept:
+    """A model or callbacks as they are saved: to be opened without the files of their code."""
+    if isinstance(value, Kept):
+        return value
+    if is_of_keras(value) and hasattr(value, "save"):
+        return Kept(what, pack_model(value, None))
+    name = repr(getattr(value, "__qualname__", type(value).__qualname__))
+    return Kept(what, ModelPart(name, _pickle_whole(f"The {what} {name}", value)))
+
+
+def repack(value: Any) -> Any:
+    """What to_json() gave, to be saved: what is pickled in it is there with its code."""
+    if isinstance(value, (list, tuple)):
+        return [repack(one) for one in value]
+    if not isinstance(value, Mapping):
+        return value
+    if "pickled" not in value:
+        return {key: repack(one) for key, one in value.items()}
+    try:
+        opened = cloudpickle.loads(base64.b64decode(value["pickled"]))
+    except Exception:  # it came from elsewhere, where its module was
+        return value
+    packed = _pickle_whole(f"What was given as {value.get('name')}", opened)
+    return {**value, "pickled": base64.b64encode(packed).decode()}
+
+
+def _pickle_whole(what: str, value: Any) -> bytes:
+    """Pickled with the user's own modules; with their names only, and a warning, else."""
+    try:
+        with pickling_by_value():
+            return dump(value)
+    except Exception as error:
+        body = pickle_value(what, value)
+        warnings.warn(
+            f"{what} is saved with its name only ({type(error).__name__}: {error}). Where it is"
+            " trained with, Python must find its module.",
+            stacklevel=2,
+        )
+        return body
 
 
 def _save(model: Any) -> bytes:

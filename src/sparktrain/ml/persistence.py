@@ -20,6 +20,7 @@ from pyspark.ml.util import DefaultParamsReader, DefaultParamsWriter, MLReader, 
 from sparktrain.driver.spark_facts import is_connect
 from sparktrain.errors import ConfigError
 from sparktrain.ml.contract import FORMAT, check_format
+from sparktrain.ml.packing import repack
 from sparktrain.version import __version__
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ _KEY = "sparktrain"
 
 
 class PartsWriter(MLWriter):
-    """Writes what has Params, _to_parts() and, for values that are not JSON, _unsaved."""
+    """Writes what has Params, _to_parts() and _unsaved: names of values that may be no JSON."""
 
     def __init__(self, instance: Any) -> None:
         super().__init__()
@@ -48,9 +49,11 @@ class PartsWriter(MLWriter):
             "parts": {name: hashlib.sha256(body).hexdigest() for name, body in parts.items()},
         }
         unsaved = getattr(one, "_unsaved", ())
-        kept = {param.name: value for param, value in one._paramMap.items()}
+        kept = {param.name: repack(value) for param, value in one._paramMap.items()}
         kept = {
-            name: value for name, value in kept.items() if name not in unsaved and value is not None
+            name: value
+            for name, value in kept.items()
+            if value is not None and (name not in unsaved or isinstance(value, str))
         }
         DefaultParamsWriter.saveMetadata(
             one, path, self.sparkSession, extraMetadata={_KEY: about}, paramMap=kept

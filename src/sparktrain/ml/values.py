@@ -10,6 +10,7 @@ import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -203,12 +204,12 @@ class Patience:
 
 @dataclass(frozen=True)
 class AsIs:
-    """Whatever it is: it is looked at when a fit begins."""
+    """Whatever it is, paths as text: it is looked at when a fit begins."""
 
     name: str
 
     def __call__(self, value: Any) -> Any:
-        return value
+        return str(value) if isinstance(value, Path) else value
 
 
 def _is_json(value: Any) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 from sparktrain.errors import ConfigError
 from sparktrain.fit_spec import Candidate, ModelPart, find_kind, split_loss
 from sparktrain.ml.fitting import RunWishes
-from sparktrain.ml.packing import find_loss, pack_model, pickle_value
+from sparktrain.ml.packing import find_loss, pack_callbacks, pack_model
 from sparktrain.ml.prepare import DataWishes
 
 #: Rows within which shuffle=True mixes.
@@ -19,7 +19,7 @@ def make_candidate(get: Any, is_of_classes: bool | None) -> Candidate:
     """One training, packed; raises ConfigError for what can be known to fail.
 
     Args:
-        get: Gives the value of a Param by its name.
+        get: Gives the value of a Param by its name; what was saved may be unopened.
         is_of_classes: What the kind of estimator says about labels; None if the loss does.
     """
     part = pack_model(get("model"), get("modelArgs"))
@@ -30,7 +30,6 @@ def make_candidate(get: Any, is_of_classes: bool | None) -> Candidate:
             advice="Give loss='sparse_categorical_crossentropy' or another one, or compile the"
             " model.",
         )
-    callbacks = get("callbacks")
     shuffle = get("shuffle")
     return Candidate(
         model=part,
@@ -42,7 +41,7 @@ def make_candidate(get: Any, is_of_classes: bool | None) -> Candidate:
         metrics=get("metrics"),
         loss_weights=get("lossWeights"),
         learning_rate=get("learningRate"),
-        callbacks=pickle_value("The parameter callbacks", callbacks) if callbacks else b"",
+        callbacks=pack_callbacks(get("callbacks")),
         window=WINDOW if shuffle is True else int(shuffle),
         patience=_find_patience(get("earlyStopping"), get("validation")),
         time_limit_s=get("timeLimit"),

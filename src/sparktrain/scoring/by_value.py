@@ -20,7 +20,14 @@ _SHARED = frozenset(("sparktrain", "keras", "tf_keras", "tensorflow", "pyspark",
 #: Where this Python keeps its own modules and what is installed.
 _PLACES = tuple(sysconfig.get_path(one) for one in ("stdlib", "platstdlib", "purelib", "platlib"))
 #: What cloudpickle takes whole is known to the process, not to a call.
-_lock = threading.Lock()
+_lock = threading.RLock()
+
+
+@contextlib.contextmanager
+def pickling_alone() -> Iterator[None]:
+    """Within it, no other thread changes what cloudpickle takes whole."""
+    with _lock:
+        yield
 
 
 @contextlib.contextmanager
