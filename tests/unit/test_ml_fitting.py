@@ -25,6 +25,7 @@ from sparktrain.fit_spec import (
 )
 from sparktrain.ml import fitting
 from sparktrain.ml.fitting import pick_history
+from sparktrain.ml.packing import to_json
 from sparktrain.ml.prepare import Prepared
 from sparktrain.ml.same_fit import FIT_FILE, fingerprint, take_up
 from sparktrain.scoring.keras_files import digest_keras
@@ -48,6 +49,37 @@ def test_another_fit_has_another_fingerprint() -> None:
     other = dataclasses.replace(one, learning_rate=0.1)
     assert fingerprint(prepared, [one]) == fingerprint(prepared, [longer])
     assert fingerprint(prepared, [one]) != fingerprint(prepared, [other])
+
+
+def test_a_fit_is_known_again_with_objects_of_ones_own() -> None:
+    """Pickled again they have other bytes, and Keras counts the names that it gives."""
+    keras = pytest.importorskip("keras")
+
+    class Far(keras.losses.Loss):  # type: ignore[misc]
+        def __init__(self, power: int = 1, **options: Any) -> None:
+            super().__init__(**options)
+            self.power = power
+
+        def call(self, y_true: Any, y_pred: Any) -> Any:
+            return keras.ops.abs(y_true - y_pred) ** self.power
+
+        def get_config(self) -> dict[str, Any]:
+            return {**super().get_config(), "power": self.power}
+
+    class Mine(keras.metrics.Mean):  # type: ignore[misc]
+        pass
+
+    def find(power: int, threshold: float, **names: Any) -> str:
+        metrics = [Mine(), {"out": keras.metrics.AUC(**names)}]
+        metrics.append(keras.metrics.BinaryAccuracy(threshold=threshold))
+        wishes = {"loss": Far(power), "metrics": metrics, "optimizer": keras.optimizers.SGD(0.1)}
+        given = {name: to_json(name, one) for name, one in wishes.items()}
+        prepared = Prepared({}, DataSpec(("x",), (LabelSpec("y"),)))
+        return fingerprint(prepared, [Candidate(ModelPart("f"), 32, 1, 0, **given)])
+
+    first = find(1, 0.5)
+    assert find(1, 0.5) == first
+    assert len({first, find(2, 0.5), find(1, 0.6), find(1, 0.5, name="mine")}) == 4
 
 
 def standardised(mean: float, **wishes: Any) -> Prepared:

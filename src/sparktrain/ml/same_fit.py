@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import re
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
@@ -56,6 +57,10 @@ def fingerprint(prepared: Prepared, candidates: Sequence[Candidate]) -> str:
         replace(
             one,
             model=replace(one.model, function=b""),
+            loss=identify(one.loss),
+            optimizer=identify(one.optimizer),
+            metrics=identify(one.metrics),
+            learning_rate=identify(one.learning_rate),
             callbacks=b"",
             epochs=1,
             time_limit_s=None,
@@ -68,6 +73,27 @@ def fingerprint(prepared: Prepared, candidates: Sequence[Candidate]) -> str:
     spec = replace(prepared.spec, moments={})
     text = f"{spec}{sizes}{describe(prepared.wishes)}{kept}{files}"
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def identify(value: Any) -> Any:
+    """The same for the same loss, metric or optimizer, also where it is made and pickled anew."""
+    if isinstance(value, (list, tuple)):
+        return [identify(one) for one in value]
+    if not isinstance(value, Mapping):
+        return value
+    known = {name: identify(one) for name, one in value.items() if name != "pickled"}
+    config = known.get("config")
+    if isinstance(config, Mapping):
+        kind = str(value.get("class_name") or value.get("name"))
+        if _is_automatic(config.get("name"), kind):
+            known["config"] = {key: one for key, one in config.items() if key != "name"}
+    return known
+
+
+def _is_automatic(name: Any, kind: str) -> bool:
+    """Whether Keras made the name from that of the class: it counts them, as in auc_1."""
+    plain = re.sub(r"_\d+$", "", str(name)).replace("_", "")
+    return plain.lower() == re.split(r"[.>]", kind)[-1].replace("_", "").lower()
 
 
 def describe(wishes: Mapping[str, Any]) -> str:
