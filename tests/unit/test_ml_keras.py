@@ -18,7 +18,7 @@ from sparktrain.ml.wishes import make_candidate
 from sparktrain.scoring.model_info import describe_keras
 from sparktrain.scoring.own_classes import find_own, load_with, open_classes, pack_classes
 from sparktrain.scoring.spec import TensorInfo
-from sparktrain.trainer.fit_model import build_model, standardise
+from sparktrain.trainer.fit_model import build_model, compile_model, standardise
 
 keras = pytest.importorskip("keras")
 ROW = np.ones((1, 2), "float32")
@@ -162,3 +162,20 @@ def test_a_model_may_be_called_like_its_output_or_input() -> None:
     both = keras.Model(inputs, [inputs, outputs])
     with pytest.raises(st.ConfigError, match="an input and an output 'x'"):
         standardise(both, MOMENTS)
+
+
+def test_the_rate_is_set_inside_of_an_optimizer_that_scales_the_loss() -> None:
+    """Models of mixed precision have one around their own."""
+    inner = keras.optimizers.SGD(0.1, momentum=0.9)
+    scaling = keras.optimizers.LossScaleOptimizer(inner, initial_scale=8.0)
+    falling = keras.optimizers.schedules.ExponentialDecay(0.5, 10, 0.9)
+    for rate, first in ((0.05, 0.05), (falling, 0.5)):
+        model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+        model.compile(scaling, "mse")
+        est = st.KerasRegressor(model=len, learningRate=rate)
+        compile_model(model, make_candidate(est.peek, False), "m")
+        found = model.optimizer
+        assert type(found) is type(scaling) and found.initial_scale == 8.0
+        assert found.inner_optimizer.momentum == 0.9
+        assert float(found.inner_optimizer.learning_rate) == pytest.approx(first)
+    assert float(inner.learning_rate) == pytest.approx(0.1)

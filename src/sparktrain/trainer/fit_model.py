@@ -153,12 +153,18 @@ def compile_model(model: Any, candidate: Candidate, name: str) -> None:
     optimizer = open_value(candidate.optimizer, keras.optimizers.get)
     given["optimizer"] = keras.optimizers.get(optimizer or before.get("optimizer") or "rmsprop")
     if candidate.learning_rate is not None:
-        config = given["optimizer"].get_config()
-        config["learning_rate"] = open_value(
-            candidate.learning_rate, keras.optimizers.schedules.deserialize
-        )
-        given["optimizer"] = type(given["optimizer"]).from_config(config)
+        rate = open_value(candidate.learning_rate, keras.optimizers.schedules.deserialize)
+        given["optimizer"] = with_rate(given["optimizer"], rate)
     model.compile(**{**before, **{key: one for key, one in given.items() if one is not None}})
+
+
+def with_rate(optimizer: Any, rate: Any) -> Any:
+    """A new optimizer of the same kind with that rate, also where one is inside of another."""
+    config = optimizer.get_config()
+    if not hasattr(optimizer, "inner_optimizer"):
+        return type(optimizer).from_config({**config, "learning_rate": rate})
+    del config["inner_optimizer"]
+    return type(optimizer)(with_rate(optimizer.inner_optimizer, rate), **config)
 
 
 def open_value(value: Any, get: Callable[[Any], Any]) -> Any:
