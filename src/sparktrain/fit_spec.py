@@ -6,6 +6,7 @@ the trainer gives labels the form it wants.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -36,19 +37,23 @@ _KINDS = {
     **dict.fromkeys(("kldivergence", "poisson", "cosinesimilarity"), EACH),
     **dict.fromkeys(("hinge", "squaredhinge", "categoricalhinge", "dice", "tversky"), EACH),
 }
+#: They compare scores of any size, of which zero is the limit between two classes.
+_MARGINS = ("hinge", "squaredhinge", "categoricalhinge")
 
 
 @dataclass(frozen=True)
 class LossKind:
-    """What is known of a loss: the labels it takes, and whether outputs are logits.
+    """What is known of a loss: the labels it takes, and whether outputs are scores of any size.
 
     Attributes:
         labels: Empty for a loss that is none of Keras' own.
+        ignored: A label that is left out, whether it is a class or not.
     """
 
     labels: str = ""
     is_logits: bool = False
     name: str = field(default="", compare=False)
+    ignored: int | None = None
 
     @property
     def is_of_classes(self) -> bool:
@@ -57,19 +62,26 @@ class LossKind:
 
 def find_kind(loss: Any) -> LossKind:
     """The kind of a loss: its name, what Keras serialised of it, the object or the function."""
+    config: Any = {}
+    if isinstance(loss, functools.partial):
+        loss, config = loss.func, loss.keywords
+    elif hasattr(loss, "get_config"):
+        config = loss.get_config()
     if isinstance(loss, Mapping):
         config = loss.get("config")
         if loss.get("class_name") == "function":
             return find_kind(config)
         name = str(loss.get("class_name", ""))
+        if "pickled" in loss and str(loss.get("name")).startswith("keras."):
+            name = loss["name"].rsplit(".", 1)[-1]  # with arguments: functools.partial
     elif isinstance(loss, str):
-        name, config = loss, {}
+        name = loss
     else:
         name = getattr(loss, "__name__", type(loss).__name__)
-        config = loss.get_config() if hasattr(loss, "get_config") else {}
-    kind = _KINDS.get(name.replace("_", "").lower(), "")
-    is_logits = bool(isinstance(config, Mapping) and config.get("from_logits"))
-    return LossKind(kind, is_logits and bool(kind), name)
+    plain = name.replace("_", "").lower()
+    given = config if isinstance(config, Mapping) else {}
+    is_logits = given.get("from_logits", getattr(loss, "from_logits", plain in _MARGINS))
+    return LossKind(_KINDS.get(plain, ""), bool(is_logits), name, given.get("ignore_class"))
 
 
 def split_loss(loss: Any, outputs: tuple[str, ...]) -> tuple[Any, ...]:

@@ -11,11 +11,12 @@ import pytest
 
 import sparktrain as st
 from sparktrain.data.schema import Column
-from sparktrain.fit_spec import CLASSIFICATION, LabelSpec
+from sparktrain.fit_spec import CLASSIFICATION, LabelSpec, find_kind
+from sparktrain.scoring.spec import TensorInfo
 from sparktrain.trainer.fit_casts import cast, find_limits, find_odd
 from sparktrain.trainer.fit_errors import explaining
 from sparktrain.trainer.fit_inputs import InputPlan, make_input
-from sparktrain.trainer.fit_labels import LabelPlan, make_label
+from sparktrain.trainer.fit_labels import LabelPlan, make_label, plan_label
 
 tf = pytest.importorskip("tensorflow")
 HIGHEST = 2**31 - 1
@@ -85,8 +86,9 @@ def test_ragged_rows_are_looked_at_too() -> None:
         cast(rows + 0.5, "int32")
 
 
-def make_context(table: str, column: Column, values: list[Any]) -> Any:
-    blocks = [pa.RecordBatch.from_pydict({column.name: pa.array(values)})]
+def make_context(table: str, column: Column, values: Any) -> Any:
+    array = values if isinstance(values, pa.Array) else pa.array(values)
+    blocks = [pa.RecordBatch.from_pydict({column.name: array})]
     source = SimpleNamespace(columns=[column], blocks_here=lambda: iter(blocks))
     return SimpleNamespace(feed=SimpleNamespace(tables={table: source}))
 
@@ -105,7 +107,7 @@ def test_the_error_names_the_column_and_the_value() -> None:
 
 def test_labels_are_no_rows_of_zeros() -> None:
     """Of a compiled model the driver does not know the loss, so that nobody has looked."""
-    plan = LabelPlan(LabelSpec("y"), "out", CLASSIFICATION, 3, False, "float32", (3,), 3, False)
+    plan = LabelPlan(LabelSpec("y"), "out", CLASSIFICATION, 3, False, "float32", (3,), 3, False, 3)
     found = make_label({"y": tf.constant([2.0, 0.0])}, plan)
     assert found.numpy().tolist() == [[0, 0, 1], [1, 0, 0]]
     context = make_context("validation", Column("y", "double"), [2.0, 3.0])
@@ -117,3 +119,43 @@ def test_labels_are_no_rows_of_zeros() -> None:
         explaining(context, [], [plan]),
     ):
         make_label({"y": tf.constant([2.0, 3.0])}, plan)
+
+
+@pytest.mark.parametrize("shape", [(), (1,)])
+@pytest.mark.parametrize("dtype", ["integer", "float"])
+def test_labels_of_two_classes_are_looked_at(dtype: str, shape: tuple[int, ...]) -> None:
+    """The loss would take any number, and the driver does not know it of a compiled model."""
+    column, output = Column("y", dtype, len(shape), shape), TensorInfo("o", "float32", (1,))
+    plan = plan_label(LabelSpec("y"), column, output, find_kind("binary_crossentropy"), None)
+    kind = "int32" if dtype == "integer" else "float32"
+
+    def make(*labels: float) -> Any:
+        return make_label({"y": tf.reshape(tf.constant(labels, kind), (-1, *shape))}, plan)
+
+    assert make(0, 1).numpy().tolist() == [[0], [1]]
+    for odd in (-1, 2, 0.5) if dtype == "float" else (-1, 2):
+        array = pa.array([0, odd]).cast(getattr(pa, kind)())
+        array = pa.FixedSizeListArray.from_arrays(array, 1) if shape else array
+        context = make_context("train", column, array)
+        wanted = rf"'y' of 'train'.*label {odd},.*'o' has 2 classes.*0 to 1; KerasRegressor"
+        with pytest.raises(st.SchemaError, match=wanted), explaining(context, [], [plan]):
+            make(0, odd)
+    boolean = plan_label(
+        LabelSpec("y"), Column("y", "boolean"), output, find_kind("binary_crossentropy"), None
+    )
+    assert make_label({"y": tf.constant([True, False])}, boolean).numpy().tolist() == [[1], [0]]
+
+
+def test_labels_for_each_position_are_named() -> None:
+    """The loss itself fails, with a text of TensorFlow that knows no columns."""
+    keras = pytest.importorskip("keras")
+    column, output = Column("y", "integer", 1, (2,)), TensorInfo("o", "float32", (2, 3))
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    plan = plan_label(LabelSpec("y"), column, output, find_kind(loss), True)
+    array = pa.FixedSizeListArray.from_arrays(pa.array([0, 1, 3, 0], pa.int32()), 2)
+    context = make_context("train", column, array)
+    wanted = r"'y' of 'train'.*label 3,.*'o' has 3 classes. Expected whole numbers from 0 to 2\.$"
+    with pytest.raises(st.SchemaError, match=wanted), explaining(context, [], [plan]):
+        loss(make_label({"y": tf.constant([[0, 1], [3, 0]])}, plan), tf.zeros((2, 2, 3)))
+    ignoring = keras.losses.SparseCategoricalCrossentropy(ignore_class=-1)
+    assert plan_label(LabelSpec("y"), column, output, find_kind(ignoring), True).positions == 0

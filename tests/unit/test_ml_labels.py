@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
+import numpy as np
 import pytest
 
 import sparktrain as st
 from sparktrain.data.schema import Column
 from sparktrain.fit_spec import LabelSpec, LossKind, find_kind
 from sparktrain.ml.estimator import _Search
-from sparktrain.scoring.spec import TensorInfo
+from sparktrain.ml.packing import to_json
+from sparktrain.scoring.picks import make_column
+from sparktrain.scoring.spec import ARGMAX, PROBABILITIES, Pick, TensorInfo
 from sparktrain.trainer.fit_labels import LabelPlan, match_labels, plan_label
 
 
 def column(name: str, dtype: str = "float", *shape: int | None) -> Column:
     return Column(name, dtype, len(shape), shape)
+
+
+class Scored:
+    """A loss of one's own that says what it takes."""
+
+    from_logits = True
 
 
 @pytest.mark.parametrize(
@@ -28,12 +38,41 @@ def column(name: str, dtype: str = "float", *shape: int | None) -> Column:
         ("mse", "each", False),
         ({"class_name": "KLDivergence", "config": {}}, "each", False),
         ("circle", "no classes", False),
+        ("hinge", "each", True),
+        ({"class_name": "SquaredHinge", "config": {"name": "squared_hinge"}}, "each", True),
+        (functools.partial(len, from_logits=True), "", True),
+        (Scored(), "", True),
         (len, "", False),
         (None, "", False),
     ],
 )
 def test_losses_are_known_by_name(loss: Any, kind: str, is_logits: bool) -> None:
     assert find_kind(loss) == LossKind(kind, is_logits)
+
+
+def test_losses_with_arguments_are_known_on_both_sides() -> None:
+    keras = pytest.importorskip("keras")
+    loss = functools.partial(keras.losses.binary_crossentropy, from_logits=True)
+    assert find_kind(loss) == find_kind(to_json("loss", loss)) == LossKind("binary", True)
+    own = functools.partial(test_every_loss_of_keras_is_known, from_logits=True)
+    assert find_kind(to_json("loss", own)) == LossKind("", True)
+
+
+@pytest.mark.parametrize("loss", ["hinge", "squared_hinge"])
+def test_hinge_losses_decide_by_the_sign(loss: str) -> None:
+    plan = label(column("y", "integer"), 1, loss=loss, is_of_classes=True, num_classes=2)
+    scores = np.array([[0.3], [-0.3], [-3.0]], "float32")
+
+    def make(how: str, values: Any) -> Any:
+        return make_column(Pick("out", "c", how, is_logits=plan.is_logits), values).to_pylist()
+
+    assert make(ARGMAX, scores) == [1, 0, 0]
+    three = label(column("y", "integer"), 3, loss=loss, is_of_classes=True, num_classes=3)
+    assert three.is_logits
+    for values in (scores, np.array([[5.0, -2.0, 0.0]], "float32")):
+        found = np.array(make(PROBABILITIES, values))
+        np.testing.assert_allclose(found.sum(axis=1), 1, rtol=1e-6)
+        assert (found >= 0).all()
 
 
 def test_every_loss_of_keras_is_known() -> None:

@@ -43,6 +43,8 @@ def check(tensor: Any, limits: Limits) -> Any:
     import tensorflow as tf
 
     values = tensor.flat_values if isinstance(tensor, tf.RaggedTensor) else tensor
+    if values.dtype == tf.bool:
+        return tensor  # nought or one
     low, high = limits
     if values.dtype.is_floating:
         # Below the next one: a float may not have the highest itself.

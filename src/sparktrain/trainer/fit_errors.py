@@ -40,19 +40,19 @@ def find_bad_label(context: Context, labels: Sequence[LabelPlan]) -> SchemaError
     tables: dict[str, Any] = context.feed.tables
     for name in (TRAIN, VALIDATION):
         for plan in labels:
-            if plan.task != CLASSIFICATION or name not in tables:
+            if not plan.positions or name not in tables:
                 continue
             for block in tables[name].blocks_here():
                 values = to_numpy(block, tables[name].columns)[plan.spec.column]
-                bad = None if isinstance(values, Ragged) else _find_bad(values, plan.num_classes)
+                values = values.values if isinstance(values, Ragged) else values
+                bad = find_odd(values, (0, plan.positions - 1))
                 if bad is not None:
                     return SchemaError(
                         table=name,
                         column=plan.spec.column,
                         problem=f"It has the label {bad:g}, but the model's output"
-                        f" {plan.output!r} has {plan.num_classes} classes.",
-                        advice=f"Expected whole numbers from 0 to {plan.num_classes - 1}; or"
-                        " strings, which KerasClassifier gives numbers to.",
+                        f" {plan.output!r} has {plan.positions} classes.",
+                        advice=_advise(plan),
                     )
     return None
 
@@ -92,10 +92,10 @@ def _find_odd(context: Context, table: str, name: str, dtype: str) -> tuple[floa
     return None
 
 
-def _find_bad(values: Any, num_classes: int) -> float | None:
-    if values.ndim != 1 or values.dtype.kind not in "fiub":
-        return None  # places of one that is one, or of many
-    numbers = values.astype("float64")
-    is_bad = ~((numbers >= 0) & (numbers < num_classes) & (numbers == np.floor(numbers)))
-    places = np.flatnonzero(is_bad)
-    return float(numbers[places[0]]) if len(places) else None
+def _advise(plan: LabelPlan) -> str:
+    expected = f"Expected whole numbers from 0 to {plan.positions - 1}"
+    if plan.task != CLASSIFICATION:
+        return f"{expected}."
+    if plan.positions == 2:
+        return f"{expected}; KerasRegressor takes what is between them."
+    return f"{expected}; or strings, which KerasClassifier gives numbers to."

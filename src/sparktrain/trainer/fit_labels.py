@@ -37,6 +37,7 @@ class LabelPlan:
         num_classes: For CLASSIFICATION.
         dtype, shape: Of a row's label; None leaves the shape as it is.
         one_hot: How many places a position becomes; 0 for none.
+        positions: Of how many classes labels are the positions; 0 where they are values.
     """
 
     spec: LabelSpec
@@ -48,6 +49,7 @@ class LabelPlan:
     shape: tuple[int | None, ...] | None
     one_hot: int
     is_plain: bool
+    positions: int = 0
 
 
 def match_labels(
@@ -122,12 +124,13 @@ def plan_label(
         dtype, wished, one_hot = "float32", output.shape, width if is_scalar else 0
     else:  # a loss of the user's own takes positions, as the sparse ones of Keras
         dtype, wished, one_hot = "int32", (), 0
-    is_plain = not one_hot and column.dtype == dtype and shape == wished
+    # Losses of one value take any number: make_label() looks at them.
+    is_plain = width > 1 and not one_hot and column.dtype == dtype and shape == wished
     if dtype == "int32" and column.dtype in ("int8", "int16", "int32", "int64") and not shape:
         is_plain = True  # losses take any whole numbers
     return LabelPlan(
         spec, output.name, CLASSIFICATION, num_classes, kind.is_logits, dtype, wished, one_hot,
-        is_plain,
+        is_plain, positions=num_classes if is_scalar else 0,
     )  # fmt: skip
 
 
@@ -149,7 +152,11 @@ def _plan_many(spec: LabelSpec, column: Column, output: TensorInfo, kind: LossKi
     dtype = "int32" if kind.labels == SPARSE else "float32"
     shape = wished if is_known else None
     is_plain = column.dtype == dtype and column.shape == wished
-    return LabelPlan(spec, output.name, VALUES, 0, kind.is_logits, dtype, shape, 0, is_plain)
+    is_sparse = kind.labels == SPARSE and kind.ignored is None
+    positions = (output.shape[-1] or 0) if is_sparse else 0
+    return LabelPlan(
+        spec, output.name, VALUES, 0, kind.is_logits, dtype, shape, 0, is_plain, positions
+    )
 
 
 def _misfit(column: Column, output: TensorInfo) -> SchemaError:
@@ -173,5 +180,7 @@ def make_label(row: Mapping[str, Any], plan: LabelPlan) -> Any:
         # A position that is none would be a row of zeros.
         position = tf.cast(check(tensor, (0, plan.one_hot - 1)), tf.int32)
         return tf.one_hot(tf.reshape(position, (-1,)), plan.one_hot)
+    if plan.positions and plan.dtype == "float32":
+        tensor = check(tensor, (0, plan.positions - 1))
     tensor = cast(tensor, plan.dtype)
     return tensor if plan.shape is None else reshape(tensor, plan.shape)
