@@ -12,9 +12,10 @@ import pytest
 import sparktrain as st
 from sparktrain.driver.model_sources import pack_keras
 from sparktrain.fit_spec import DataSpec
+from sparktrain.ml.packing import pack_model
 from sparktrain.ml.prepare import Prepared
 from sparktrain.ml.same_fit import fingerprint
-from sparktrain.ml.wishes import make_candidate
+from sparktrain.ml.wishes import make_candidate, make_data_wishes
 from sparktrain.scoring.model_info import describe_keras
 from sparktrain.scoring.own_classes import find_own, load_with, open_classes, pack_classes
 from sparktrain.scoring.spec import TensorInfo
@@ -179,3 +180,25 @@ def test_the_rate_is_set_inside_of_an_optimizer_that_scales_the_loss() -> None:
         assert found.inner_optimizer.momentum == 0.9
         assert float(found.inner_optimizer.learning_rate) == pytest.approx(first)
     assert float(inner.learning_rate) == pytest.approx(0.1)
+
+
+def test_a_list_of_losses_goes_by_the_order_of_the_outputs() -> None:
+    inputs = keras.Input((4,))
+    layers = [keras.layers.Dense(3, name="kind"), keras.layers.Dense(1, name="size")]
+    losses = ["sparse_categorical_crossentropy", "mse"]
+    labels = {"size": "width", "kind": "species"}
+
+    def find(model: Any, loss: Any, is_compiled: bool = False) -> Any:
+        if is_compiled:
+            model.compile("sgd", loss)
+        part = pack_model(model, None)
+        est = st.KerasEstimator(labelCol=labels, loss=None if is_compiled else loss)
+        return make_data_wishes(est.peek, part, None).is_of_classes
+
+    model = keras.Model(inputs, [one(inputs) for one in layers])
+    for is_compiled in (False, True):
+        assert find(model, losses, is_compiled) == {"kind": True, "size": False}
+        assert find(model, losses[::-1], is_compiled) == {"kind": False, "size": True}
+    for unknown in (len, keras.Model(inputs, {one.name: one(inputs) for one in layers})):
+        assert find(unknown, losses) == {"kind": None, "size": None}
+        assert find(unknown, ["mse", "mae"]) == {"kind": False, "size": False}

@@ -268,3 +268,12 @@ def find_loss(part: ModelPart) -> tuple[bool | None, Any]:
         return None, None
     compilation = (find_config(part.file) or {}).get("compile_config")
     return bool(compilation), (compilation or {}).get("loss")
+
+
+def find_outputs(part: ModelPart) -> tuple[str, ...]:
+    """The outputs of a functional model in its own order; empty if only a call can tell."""
+    config = (find_config(part.file) if part.file else None) or {}
+    layers = (config.get("config") or {}).get("output_layers")
+    if not isinstance(layers, list) or not all(isinstance(one, list) for one in layers):
+        return ()  # a single one, or a dict, whose keys are not in their order here
+    return tuple(str(one[0]) for one in layers)

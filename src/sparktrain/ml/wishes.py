@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sparktrain.errors import ConfigError
 from sparktrain.fit_spec import Candidate, ModelPart, find_kind, split_loss
 from sparktrain.ml.fitting import RunWishes
-from sparktrain.ml.packing import find_loss, pack_callbacks, pack_model
+from sparktrain.ml.packing import find_loss, find_outputs, pack_callbacks, pack_model
 from sparktrain.ml.prepare import DataWishes
 
 #: Rows within which shuffle=True mixes.
@@ -69,7 +69,7 @@ def make_data_wishes(get: Any, part: ModelPart, is_of_classes: bool | None) -> D
     return DataWishes(
         features=get("featureCols"),
         label=label,
-        weight=get("weightCol"),
+        weight=get("weightCol") or None,
         validation=validation,
         # For the split only: candidates of different seeds can share their rows else.
         seed=get("seed") if is_fraction else 0,
@@ -95,11 +95,28 @@ def _find_classes(
     if outputs == ("",) and isinstance(loss, Mapping) and "class_name" not in loss:
         values = list(loss.values())
         loss = values[0] if len(values) == 1 else None
-    losses = split_loss(loss, outputs)
+    if isinstance(loss, (list, tuple)):
+        return _find_listed(loss, find_outputs(part), outputs)
     return {
-        name: None if one is None else find_kind(one).is_of_classes
-        for name, one in zip(outputs, losses, strict=True)
+        name: _is_of_classes(one)
+        for name, one in zip(outputs, split_loss(loss, outputs), strict=True)
     }
+
+
+def _find_listed(
+    losses: Sequence[Any], known: tuple[str, ...], outputs: tuple[str, ...]
+) -> dict[str, bool | None]:
+    """A list goes by the model's order of its outputs, whatever that of labelCol is."""
+    found = [_is_of_classes(one) for one in losses]
+    if len(set(found)) == 1:
+        return dict.fromkeys(outputs, found[0])
+    if set(known) != set(outputs) or len(known) != len(losses):
+        return dict.fromkeys(outputs)  # the trainer has the model
+    return dict(zip(known, found, strict=True))
+
+
+def _is_of_classes(loss: Any) -> bool | None:
+    return None if loss is None else find_kind(loss).is_of_classes
 
 
 def make_run_wishes(get: Any) -> RunWishes:
