@@ -48,6 +48,14 @@ def test_a_fraction_is_the_same_rows_however_they_come(iris: Any) -> None:
     assert other is not None and find_ids(other) != find_ids(held)
 
 
+@pytest.mark.parametrize("validation", ["held", 1e-6])
+def test_rows_to_validate_with_that_are_none_are_refused(iris: Any, validation: Any) -> None:
+    marked = iris.selectExpr("*", "id < 0 as held")
+    words = rf"'validation': There is no row: validation={validation!r} chose none.* larger"
+    with pytest.raises(st.SchemaError, match=words):
+        split(marked, validation, ["v"], ["v"], 0)
+
+
 def test_a_column_says_which_rows_are_held_out(iris: Any) -> None:
     marked = iris.selectExpr("*", "if(id = 3, null, id < 10) as held")
     train, held = split(marked, "held", ["v"], ["v"], 0)
@@ -58,20 +66,20 @@ def test_a_column_says_which_rows_are_held_out(iris: Any) -> None:
 
 def test_moments_of_vectors_arrays_and_numbers(iris: Any) -> None:
     frame = iris.repartition(5)
-    found = find_moments(frame, columns(frame, "v", "measures", "a"), {})
+    found = find_moments(frame, columns(frame, "v", "measures", "a"))
     rows = np.array([row.measures for row in iris.select("measures").collect()], "float64")
     for name in ("v", "measures"):
         np.testing.assert_allclose(found[name].mean, rows.mean(axis=0), rtol=1e-6)
         np.testing.assert_allclose(found[name].variance, rows.var(axis=0), rtol=1e-5)
     assert found["a"].mean[0] == pytest.approx(found["v"].mean[0])
     constant = find_moments(iris.selectExpr("1.0D as one"), columns(
-        iris.selectExpr("1.0D as one"), "one"), {})  # fmt: skip
+        iris.selectExpr("1.0D as one"), "one"))  # fmt: skip
     assert constant["one"].variance == (1.0,)
     with pytest.raises(st.SchemaError, match=r"'nan'.*no mean"):
         bad = iris.selectExpr("double('NaN') as nan")
-        find_moments(bad, columns(bad, "nan"), {})
+        find_moments(bad, columns(bad, "nan"))
     with pytest.raises(st.SchemaError, match="'species'"):
-        find_moments(iris, columns(iris, "species"), {})
+        find_moments(iris, columns(iris, "species"))
 
 
 def test_classes_are_sorted_names_or_whole_numbers(iris: Any) -> None:
@@ -89,9 +97,33 @@ def test_classes_are_sorted_names_or_whole_numbers(iris: Any) -> None:
     assert sorted(row.p for row in places) == [0, 1, 2]
 
 
+def test_nulls_count_as_what_stands_for_them(iris: Any) -> None:
+    """Rows of arrays as numbers, in whatever task they are."""
+    frame = iris.selectExpr(
+        "if(id < 50, null, array(a, b)) as v",
+        "if(id < 50, null, cast(c as decimal(10, 2))) as d",
+        "if(id < 50, null, c > 4) as b",
+        "if(id < 50, null, date'1970-01-03') as t",
+    ).repartition(7)
+    fill = {"v": 2, "d": 0.5, "b": 0, "t": 0}
+    fields = frame.schema.jsonValue()["fields"]
+    found = find_moments(frame, make_columns("train", fields, Wishes(fill=fill)))
+    measures = np.array(iris.orderBy("id").select("a", "b", "c").collect())
+    last = np.arange(150) >= 50
+    expected = {
+        "v": np.where(last[:, None], measures[:, :2], 2),
+        "d": np.where(last, measures[:, 2], 0.5)[:, None],
+        "b": (last & (measures[:, 2] > 4))[:, None],
+        "t": np.where(last, 2, 0)[:, None],
+    }
+    for name, rows in expected.items():
+        np.testing.assert_allclose(found[name].mean, rows.mean(axis=0), rtol=1e-6)
+        np.testing.assert_allclose(found[name].variance, rows.var(axis=0), rtol=1e-6)
+
+
 def test_columns_may_have_dots_in_their_names(iris: Any) -> None:
     frame = iris.selectExpr("measures as `m.all`", "a as `a``b`", "a")
-    found = find_moments(frame, columns(frame, "m.all", "a`b", "a"), {})
+    found = find_moments(frame, columns(frame, "m.all", "a`b", "a"))
     assert len(found["m.all"].mean) == 4 and found["a`b"] == found["a"]
 
 

@@ -93,7 +93,7 @@ def _fill(array: pa.Array, column: Column, place: Place) -> pa.Array:
     if column.fill is None:
         row = int(np.flatnonzero(array.is_null().to_numpy(zero_copy_only=False))[0])
         raise place.refuse(column, row, "is null", _null_advice(column, place))
-    return array.fill_null(_cast_fill(column.fill, array.type))
+    return array.fill_null(cast_fill(column.fill, array.type))
 
 
 def _null_advice(column: Column, place: Place) -> str:
@@ -105,7 +105,8 @@ def _null_advice(column: Column, place: Place) -> str:
     return f"Give fill={{{column.name!r}: ...}} or mask=[{column.name!r}], or filter such rows."
 
 
-def _cast_fill(fill: Any, kind: pa.DataType) -> pa.Scalar:
+def cast_fill(fill: Any, kind: pa.DataType) -> pa.Scalar:
+    """What stands for null, as the schema has checked it, in the type of the column."""
     if pa.types.is_date(kind):
         return pa.scalar(int(fill), pa.int32()).cast(kind)
     if pa.types.is_timestamp(kind):
@@ -278,7 +279,7 @@ def _pad(
     values = round_decimals(values)
     index = np.full(len(rows) * column.size, len(values))
     index[positions] = np.arange(len(values))
-    padded = _take_or(values, index, _cast_fill(column.pad, values.type))
+    padded = _take_or(values, index, cast_fill(column.pad, values.type))
     return padded, np.repeat(rows, column.size)
 
 
@@ -298,7 +299,7 @@ def _fill_inner(
         raise place.refuse(
             column, int(rows[position]), "has a null inside", _null_advice(column, place)
         )
-    return values.fill_null(_cast_fill(column.fill, values.type))
+    return values.fill_null(cast_fill(column.fill, values.type))
 
 
 def _store_ragged(array: pa.Array, column: Column, place: Place) -> pa.Array:

@@ -15,7 +15,7 @@ from sparktrain.driver.tables import quote
 from sparktrain.errors import ConfigError, SchemaError
 from sparktrain.fit_spec import TRAIN, VALIDATION, DataSpec, LabelSpec, Moments
 from sparktrain.ml.columns import Chosen, check_alike, check_columns, check_names, choose
-from sparktrain.ml.labels import find_classes, needs_lookup, to_index
+from sparktrain.ml.labels import find_classes, needs_lookup, refuse_texts, to_index
 from sparktrain.ml.split import split
 from sparktrain.ml.stats import find_moments
 
@@ -71,7 +71,7 @@ def prepare(frame: DataFrame, wishes: DataWishes) -> Prepared:
     labels = [_find_label(frames, output, columns[name], wishes) for output, name in chosen.labels]
     moments: dict[str, Moments] = {}
     if standard:
-        moments = find_moments(train, [columns[name] for name in standard], wishes.fill or {})
+        moments = find_moments(train, [columns[name] for name in standard])
     spec = DataSpec(
         columns=chosen.features,
         labels=tuple(labels),
@@ -104,6 +104,7 @@ def _choose_standard(standardize: Any, chosen: Chosen, columns: Mapping[str, Col
 def _find_label(
     frames: dict[str, DataFrame], output: str, column: Column, wishes: DataWishes
 ) -> LabelSpec:
+    refuse_texts(column)
     is_of_classes = wishes.is_of_classes.get(output)
     # Strings can be nothing else than names of classes.
     if is_of_classes is None and (column.dtype == "string" or wishes.classes is not None):

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
+from sparktrain.data.arrow import cast_fill
+from sparktrain.data.decimals import round_decimals
 from sparktrain.data.schema import Column
 from sparktrain.data.vectors import densify, is_vector
 from sparktrain.driver.arrow_jobs import map_in_arrow
@@ -20,6 +22,14 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 SCHEMA = "column string, count long, mean array<double>, spread array<double>"
+_ARROW = pa.schema(
+    [
+        ("column", pa.string()),
+        ("count", pa.int64()),
+        ("mean", pa.list_(pa.float64())),
+        ("spread", pa.list_(pa.float64())),
+    ]
+)
 
 
 @dataclass(frozen=True)
@@ -46,53 +56,62 @@ def sum_up(values: Any) -> Sums:
 
 
 class SumTask:
-    """What runs on the executors: batches of Arrow in, a row for each column out."""
+    """What runs on the executors: batches of Arrow in, a row for each column out.
 
-    def __init__(self, columns: Sequence[Column], fill: Mapping[str, Any]) -> None:
+    And one without a mean for rows of arrays that are null where nulls are filled: their length
+    is that of others, which need not be here.
+    """
+
+    def __init__(self, columns: Sequence[Column]) -> None:
         self._columns = columns
-        self._fill = dict(fill)
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         found: dict[str, Sums] = {}
+        filled: dict[str, int] = {}
         for batch in batches:
             for column in self._columns:
-                values = self._to_rows(batch.column(column.name), column)
+                array = batch.column(column.name)
+                array = densify(array) if is_vector(array.type) else array
+                if _is_list(array.type):
+                    if column.fill is not None:
+                        filled[column.name] = filled.get(column.name, 0) + array.null_count
+                    array = array.drop_null()  # without a fill the feed says which row has one
+                values = _to_rows(array, column)
                 if len(values):
                     sums = sum_up(values)
                     before = found.get(column.name)
                     found[column.name] = sums if before is None else before.merge(sums)
-        rows = [
-            {
-                "column": name,
-                "count": sums.count,
-                "mean": sums.mean.tolist(),
-                "spread": sums.spread.tolist(),
-            }
-            for name, sums in found.items()
-        ]
+        rows = [(name, one.count, one.mean, one.spread) for name, one in found.items()]
+        rows += [(name, count, np.zeros(0), np.zeros(0)) for name, count in filled.items() if count]
         if rows:
-            yield pa.RecordBatch.from_pylist(rows)
-
-    def _to_rows(self, array: pa.Array, column: Column) -> Any:
-        array = densify(array) if is_vector(array.type) else array
-        is_nested = _is_list(array.type)
-        if is_nested:
-            array = array.drop_null()  # the feed says which row has one
-        size = len(array)
-        while _is_list(array.type):
-            array = array.flatten()
-        if column.name in self._fill:
-            array = array.fill_null(self._fill[column.name])
-        elif not is_nested:
-            array = array.drop_null()
-            size = len(array)
-        values = _to_numbers(array)
-        if size and len(values) % size:
-            raise ValueError(
-                f"Column {column.name!r}: rows have different lengths, which cannot be"
-                " standardised. Leave the column out of standardize."
+            yield pa.RecordBatch.from_pylist(
+                [
+                    {"column": name, "count": count, "mean": list(mean), "spread": list(spread)}
+                    for name, count, mean, spread in rows
+                ],
+                schema=_ARROW,
             )
-        return values.reshape(size, -1) if size else values
+
+
+def _to_rows(array: pa.Array, column: Column) -> Any:
+    """An array of numpy: a row for each row, filled as the feed does it."""
+    size = len(array)
+    is_nested = _is_list(array.type)
+    while _is_list(array.type):
+        array = array.flatten()
+    array = round_decimals(array)
+    if column.fill is not None and array.null_count:
+        array = array.fill_null(cast_fill(column.fill, array.type))
+    elif not is_nested:
+        array = array.drop_null()
+        size = len(array)
+    values = _to_numbers(array)
+    if size and len(values) % size:
+        raise ValueError(
+            f"Column {column.name!r}: rows have different lengths, which cannot be"
+            " standardised. Leave the column out of standardize."
+        )
+    return values.reshape(size, -1) if size else values
 
 
 def _is_list(kind: pa.DataType) -> bool:
@@ -108,9 +127,7 @@ def _to_numbers(array: pa.Array) -> Any:
     return array.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
 
 
-def find_moments(
-    frame: DataFrame, columns: Sequence[Column], fill: Mapping[str, Any]
-) -> dict[str, Moments]:
+def find_moments(frame: DataFrame, columns: Sequence[Column]) -> dict[str, Moments]:
     """Mean and variance of each column; raises SchemaError for one that has none."""
     from pyspark.sql import functions as F  # noqa: N812 (everybody's name for it)
 
@@ -126,18 +143,32 @@ def find_moments(
             )
     chosen = frame.select([F.col(quote(column.name)) for column in columns])
     found: dict[str, Sums] = {}
-    for row in map_in_arrow(chosen, SumTask(columns, fill), SCHEMA).collect():
+    filled: dict[str, int] = {}
+    for row in map_in_arrow(chosen, SumTask(columns), SCHEMA).collect():
+        name = row["column"]
         sums = Sums(row["count"], np.array(row["mean"]), np.array(row["spread"]))
-        before = found.get(row["column"])
+        if not len(sums.mean):
+            filled[name] = filled.get(name, 0) + sums.count
+            continue
+        before = found.get(name)
         if before is not None and before.mean.shape != sums.mean.shape:
             raise SchemaError(
                 table=TRAIN,
-                column=row["column"],
+                column=name,
                 problem=f"Rows have {len(before.mean)} values and {len(sums.mean)}.",
                 advice="Only arrays of one length can be standardised.",
             )
-        found[row["column"]] = sums if before is None else before.merge(sums)
+        found[name] = sums if before is None else before.merge(sums)
+    for column in columns:
+        if column.name in filled and column.name in found:
+            found[column.name] = add_filled(found[column.name], filled[column.name], column.fill)
     return {column.name: _finish(column.name, found.get(column.name)) for column in columns}
+
+
+def add_filled(sums: Sums, count: int, fill: Any) -> Sums:
+    """With so many rows of which every value is what stands for null."""
+    mean = np.full_like(sums.mean, float(fill))
+    return sums.merge(Sums(count, mean, np.zeros_like(mean)))
 
 
 def _finish(name: str, sums: Sums | None) -> Moments:
