@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import functools
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
 import sparktrain as st
-from sparktrain.data.schema import Column
+from sparktrain.data.schema import UNKNOWN, Column
 from sparktrain.fit_spec import LabelSpec, LossKind, find_kind
 from sparktrain.ml.estimator import _Search
 from sparktrain.ml.packing import to_json
+from sparktrain.ml.prepare import _find_label
 from sparktrain.scoring.picks import make_column
 from sparktrain.scoring.spec import ARGMAX, PROBABILITIES, Pick, TensorInfo
 from sparktrain.trainer.fit_labels import LabelPlan, match_labels, plan_label
@@ -159,6 +161,15 @@ def test_labels_that_do_not_fit_are_named(
         label(of, *shape, **options)
     for word in words:
         assert word in str(caught.value)
+
+
+@pytest.mark.parametrize("wished", [None, True, False])
+def test_arrays_of_texts_are_no_labels(wished: bool | None) -> None:
+    texts = Column("y", "string", 1, (UNKNOWN,))
+    wishes: Any = SimpleNamespace(is_of_classes={"": wished}, classes=None)
+    with pytest.raises(st.SchemaError, match=r"'y'.*arrays of texts.*one text a row") as caught:
+        _find_label({}, "", texts, wishes)
+    assert "KerasClassifier" not in str(caught.value)
 
 
 def test_labels_are_matched_with_outputs() -> None:

@@ -39,6 +39,14 @@ def test_a_copy_keeps_its_own_values() -> None:
     assert (est.getEpochs(), other.getEpochs()) == (3, 5) and other.uid == est.uid
 
 
+def test_none_is_the_default() -> None:
+    est = st.KerasEstimator(epochs=None, shuffle=False, seed=2**32 - 1).setLoss("mse")
+    for other in (est.copy({est.shuffle: None, est.loss: None}), est.setShuffle(None)):
+        assert other.getShuffle() is True and not other.isSet("shuffle")
+    assert est.setLoss(None).getLoss() is None and est.getEpochs() == 1
+    assert est.getSeed() == 2**32 - 1 and not est.isSet("epochs")
+
+
 def test_estimators_are_pickled() -> None:
     again = cloudpickle.loads(cloudpickle.dumps(st.KerasClassifier(epochs=4, featureCols=["a"])))
     assert again.getEpochs() == 4 and again.setBatchSize(2).getBatchSize() == 2
@@ -69,6 +77,9 @@ def test_the_signature_shows_all_params() -> None:
         ({"classes": ["a", 1]}, ["classes", "strings, or of numbers"]),
         ({"classes": []}, ["classes", "list"]),
         ({"classes": 3}, ["classes", "list"]),
+        ({"epochs": float("nan")}, ["epochs", "nan", "whole number"]),
+        ({"seed": 2**32}, ["seed", "4294967296", "at most 4294967295"]),
+        ({"outputCols": "p"}, ["outputCols", "'p'", "dict from an output"]),
         ({"epoch": 3}, ["epoch", "Did you mean epochs?"]),
     ],
 )

@@ -21,6 +21,7 @@ from sparktrain.ml.packing import keep
 from sparktrain.ml.params import (
     FIT_ROWS,
     MODEL_ROWS,
+    TableParams,
     make_signature,
     set_defaults,
     set_given,
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 
 
 @with_params(*MODEL_ROWS, *FIT_ROWS)
-class KerasEstimator(Estimator[KerasModel], MLWritable, MLReadable["KerasEstimator"]):
+class KerasEstimator(TableParams, Estimator[KerasModel], MLWritable, MLReadable["KerasEstimator"]):
     """Trains a Keras model on a DataFrame, through run().
 
         est = KerasEstimator(model=build_model, featureCols=["pixels"], labelCol="label",

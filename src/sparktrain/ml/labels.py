@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any
 from sparktrain.data.schema import Column
 from sparktrain.driver.tables import quote
 from sparktrain.errors import SchemaError
-from sparktrain.fit_spec import VALIDATION, LabelSpec
+from sparktrain.fit_spec import LabelSpec
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 #: More classes than this are most often a column of something else.
 MAX_CLASSES = 10_000
+_NO_ROW = "Check how the DataFrame was made."
 _TIMES = ("date", "timestamp", "timestamp_ntz")
 #: Spark's types of names of classes; those of bytes are read as text.
 TEXTS = ("string", "binary")
@@ -69,6 +70,18 @@ def find_classes(
     return LabelSpec(column.name, output, len(named) or int(highest) + 1, named)
 
 
+def refuse_texts(column: Column) -> None:
+    """That labels are no arrays of texts: classes are found of one text a row."""
+    if column.shape and column.dtype == "string":
+        raise _refuse(
+            "train",
+            column,
+            "It has arrays of texts as labels.",
+            "Expected one text a row, or arrays of numbers: of positions of classes, one for each"
+            " place of a sequence, or of a value for each class.",
+        )
+
+
 def needs_lookup(spec: LabelSpec, column: Column) -> bool:
     """Whether labels are values of classes, and not yet positions of them."""
     if not spec.classes or column.shape:
@@ -109,7 +122,7 @@ def _list_classes(tables: dict[str, DataFrame], column: Column) -> tuple[str, ..
     if None in values:
         raise _refuse("train", column, "It has a null.", "Leave out rows without a label.")
     if not values:
-        raise _refuse("train", column, "There is no row.", "Check how the DataFrame was made.")
+        raise _refuse("train", column, "There is no row.", _NO_ROW)
     return tuple(sorted(_to_text(one, column) for one in values))
 
 
@@ -161,7 +174,7 @@ def _check_numbers(tables: dict[str, DataFrame], column: Column) -> float:
             F.max(F.when(is_odd, shown)).alias("odd"),
         ).collect()[0]
         if not row["rows"]:
-            raise _refuse(table, column, "There is no row.", _explain_none(table))
+            raise _refuse(table, column, "There is no row.", _NO_ROW)
         bad = row["odd"]
         if bad is None and row["low"] < 0:
             bad = f"{row['low']:g}"
@@ -177,15 +190,6 @@ def _check_numbers(tables: dict[str, DataFrame], column: Column) -> float:
             )
         highest = max(highest, float(row["high"]))
     return highest
-
-
-def _explain_none(table: str) -> str:
-    if table == VALIDATION:
-        return (
-            "validation chose none of the rows: give a larger fraction, another seed, or the name"
-            " of a boolean column."
-        )
-    return "Check how the DataFrame was made."
 
 
 def _refuse(table: str, column: Column, problem: str, advice: str) -> SchemaError:

@@ -18,7 +18,7 @@ from sparktrain.errors import ConfigError
 from sparktrain.events import make_command
 from sparktrain.ml.contract import Contract
 from sparktrain.ml.outputs import Names, finish, plan_columns
-from sparktrain.ml.params import MODEL_ROWS, set_defaults, with_params
+from sparktrain.ml.params import MODEL_ROWS, TableParams, set_defaults, with_params
 from sparktrain.ml.persistence import PartsReader, PartsWriter
 from sparktrain.scoring.own_classes import load_with
 from sparktrain.scoring.spec import KERAS, ModelSource, Pick
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 @with_params(*MODEL_ROWS)
-class KerasModel(Model, MLWritable, MLReadable["KerasModel"]):
+class KerasModel(TableParams, Model, MLWritable, MLReadable["KerasModel"]):
     """What KerasEstimator.fit() gives, and KerasModel.load().
 
         scored = model.transform(test)     # all columns of test are kept

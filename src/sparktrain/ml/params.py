@@ -19,6 +19,7 @@ from sparktrain.ml.values import (
     Json,
     LabelColumn,
     OneOf,
+    OutputColumns,
     Patience,
     Plain,
     Seconds,
@@ -28,6 +29,9 @@ from sparktrain.ml.values import (
 )
 
 C = TypeVar("C", bound=type)
+
+#: What numpy, and so Keras, takes for a seed.
+MAX_SEED = 2**32 - 1
 
 
 @dataclass(frozen=True)
@@ -69,7 +73,7 @@ MODEL_ROWS = (
         Text("labelIndexCol"),
         "label_index",
     ),
-    Row("outputCols", "output -> column, for several outputs", LabelColumn("outputCols")),
+    Row("outputCols", "output -> column, for several outputs", OutputColumns("outputCols")),
     Row("scoringBatchSize", "rows of a call of the model", Whole("scoringBatchSize"), 512),
     Row("pad", "column -> what to pad arrays of varying length with", Plain("pad")),
     Row("fill", "column -> what stands for null", Plain("fill")),
@@ -103,7 +107,7 @@ FIT_ROWS = (
     Row("standardize", "True, or the columns to standardise", OneOf(
         "standardize", "True, False, or a list of columns", (bool, list, tuple)), False),
     Row("numWorkers", "how many nodes train together", Whole("numWorkers"), 1),
-    Row("seed", "of weights, order and the validation split", Whole("seed", 0), 0),
+    Row("seed", "of weights, order and the validation split", Whole("seed", 0, MAX_SEED), 0),
     Row("maxRestarts", "how often to go on after a lost node", Whole("maxRestarts", 0), 0),
     Row("runDir", "a shared folder; an unfinished fit goes on there", Text("runDir", False)),
     Row("env", "environment variables of the nodes", Plain("env")),
@@ -119,6 +123,16 @@ FIT_ROWS = (
     Row("progress", "what the driver shows, as in run()", OneOf(
         "progress", "True, False, 'live', 'plain' or 'off'", (bool, str))),
 )  # fmt: skip
+
+
+class TableParams(Params):
+    """Params of the table: None stands for the default of each."""
+
+    def _set(self, **given: Any) -> Any:
+        for name in [name for name, value in given.items() if value is None]:
+            self.clear(getattr(self, name))
+            del given[name]
+        return super()._set(**given)
 
 
 def with_params(*rows: Row) -> Callable[[C], C]:
@@ -172,7 +186,7 @@ def set_given(owner: Any, given: dict[str, Any]) -> None:
                 problem=f"{type(owner).__name__} got an unknown parameter {name!r}.",
                 advice=f"{hint}Parameters are {', '.join(sorted(known))}.",
             )
-    owner._set(**{name: value for name, value in given.items() if value is not None})
+    owner._set(**given)
 
 
 def make_signature(rows: tuple[Row, ...]) -> inspect.Signature:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from sparktrain.driver.tables import quote
 from sparktrain.errors import SchemaError
-from sparktrain.fit_spec import TRAIN
+from sparktrain.fit_spec import TRAIN, VALIDATION
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -20,7 +20,9 @@ PARTS = 1_000_000
 def split(
     frame: DataFrame, validation: Any, names: Sequence[str], vectors: Sequence[str], seed: int
 ) -> tuple[DataFrame, DataFrame | None]:
-    """The rows to train on, and those to validate with; None if there are none.
+    """The rows to train on, and those to validate with; None if that is not wished.
+
+    Raises SchemaError where none of the rows is to validate with.
 
     Args:
         names: The columns that are fed: a row is known by them.
@@ -34,7 +36,7 @@ def split(
         keys = [_hashable(name, name in vectors) for name in names]
         place = F.pmod(F.xxhash64(*keys, F.lit(seed)), F.lit(PARTS))
         limit = max(round(validation * PARTS), 1)
-        return frame.filter(place >= limit), frame.filter(place < limit)
+        return frame.filter(place >= limit), _check_some(frame.filter(place < limit), validation)
     if isinstance(validation, str):
         kinds = dict(frame.dtypes)
         if kinds.get(validation) != "boolean":
@@ -48,8 +50,23 @@ def split(
                 f" the columns are {', '.join(frame.columns)}.",
             )
         is_held_out = F.coalesce(F.col(quote(validation)), F.lit(False))
-        return frame.filter(~is_held_out), frame.filter(is_held_out)
+        return frame.filter(~is_held_out), _check_some(frame.filter(is_held_out), validation)
     return frame, validation
+
+
+def _check_some(held_out: DataFrame, validation: Any) -> DataFrame:
+    """By a small job: else it is found out when all have been fed."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    if not held_out.select(F.lit(1)).head(1):
+        raise SchemaError(
+            table=VALIDATION,
+            column="",
+            problem=f"There is no row: validation={validation!r} chose none.",
+            advice="Give a larger fraction, another seed, or the name of a boolean column that is"
+            " true for some rows.",
+        )
+    return held_out
 
 
 def _hashable(name: str, is_vector: bool) -> Any:

@@ -31,11 +31,14 @@ class Whole:
 
     name: str
     least: int = 1
+    most: int | None = None
 
     def __call__(self, value: Any) -> int:
         is_number = isinstance(value, (int, float, np.number)) and not isinstance(value, bool)
-        if not is_number or value != int(value) or value < self.least:
-            raise refuse(self.name, value, f"a whole number of at least {self.least}")
+        is_whole = is_number and math.isfinite(value) and value == int(value)
+        limit = "" if self.most is None else f" and at most {self.most}"
+        if not is_whole or value < self.least or (self.most is not None and value > self.most):
+            raise refuse(self.name, value, f"a whole number of at least {self.least}{limit}")
         return int(value)
 
 
@@ -107,6 +110,19 @@ class LabelColumn:
             raise refuse(
                 self.name, value, "the name of a column, or a dict from an output to a column"
             )
+        return dict(value)
+
+
+@dataclass(frozen=True)
+class OutputColumns:
+    """A dict from an output to the column it becomes; an empty name leaves it out."""
+
+    name: str
+
+    def __call__(self, value: Any) -> dict[str, str]:
+        is_dict = isinstance(value, Mapping)
+        if not is_dict or not all(isinstance(one, str) for pair in value.items() for one in pair):
+            raise refuse(self.name, value, "a dict from an output of the model to a column")
         return dict(value)
 
 
