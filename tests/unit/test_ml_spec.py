@@ -18,7 +18,7 @@ from sparktrain.ml.columns import check_alike
 from sparktrain.ml.contract import FORMAT, Contract
 from sparktrain.ml.outputs import Names, plan_columns
 from sparktrain.ml.plotting import find_curves
-from sparktrain.ml.wishes import _find_classes, _find_patience
+from sparktrain.ml.wishes import _find_classes, _find_patience, make_data_wishes
 from sparktrain.scoring.spec import ModelInfo, TensorInfo
 from sparktrain.trainer.fit_inputs import guess_inputs, plan_inputs
 from sparktrain.trainer.fit_plan import check_lengths
@@ -170,6 +170,72 @@ def test_a_regressor_adds_a_number_or_an_array() -> None:
     assert [(pick.column, pick.how) for pick in one.picks] == [("prediction", "first")]
     many = plan_columns(make_contract("regression"), NAMES, ["x"])
     assert many.picks[0].how == "as_is" and not many.vectors
+
+
+def test_output_columns_are_those_of_the_model() -> None:
+    named = dataclasses.replace(NAMES, outputs={"o": "size"})
+    one = plan_columns(make_contract("regression", [], 1), named, ["x"])
+    assert [pick.column for pick in one.picks] == ["size"]
+    with pytest.raises(st.ConfigError, match=r"outputCols names o.*classifier.*probabilityCol"):
+        plan_columns(make_contract(), named, ["x"])
+    with pytest.raises(st.ConfigError, match=r"outputCols names p.*Its outputs are o"):
+        plan_columns(make_contract("regression"), dataclasses.replace(NAMES, outputs={"p": ""}), [])
+
+
+@pytest.mark.parametrize(
+    ("kind", "label", "outputs", "words"),
+    [
+        (st.KerasClassifier, "y", {"o": "p"}, "names o.*classifier"),
+        (st.KerasClassifier, {"o": "y"}, {"o": "p"}, "names o.*classifier"),
+        (st.KerasEstimator, {"o": "y", "p": "z"}, {"q": "p"}, "names q.*outputs are o, p"),
+        (st.KerasClassifier, {"o": "y", "p": "z"}, {"o": "p"}, None),
+        (st.KerasRegressor, "y", {"o": "p"}, None),
+        (st.KerasEstimator, "y", {"o": "p"}, None),
+    ],
+)
+def test_output_columns_are_looked_at_before_the_run(
+    kind: Any, label: Any, outputs: Any, words: str | None
+) -> None:
+    est = kind(labelCol=label, outputCols=outputs, weightCol="")
+    if words is None:
+        assert make_data_wishes(est.peek, ModelPart("f"), est._is_of_classes).weight is None
+        return
+    with pytest.raises(st.ConfigError, match=words):
+        make_data_wishes(est.peek, ModelPart("f"), est._is_of_classes)
+
+
+def test_labels_by_the_one_output_are_known_to_the_model() -> None:
+    model = st.KerasModel.make(b"", make_contract(), [], "")
+    for label in ("y", {"o": "y"}):
+        assert model.copy()._set(labelCol=label)._find_names().label == "y"
+    assert model._set(labelCol={"o": "y", "p": "z"})._find_names().label is None
+
+
+def make_fed(**feeds: list[str]) -> st.KerasModel:
+    contract = dataclasses.replace(
+        make_contract(), feeds=tuple((name, tuple(columns)) for name, columns in feeds.items())
+    )
+    return st.KerasModel.make(b"", contract, [], "")
+
+
+def test_what_is_said_of_a_column_holds_for_the_one_in_its_place() -> None:
+    model = make_fed(i=["a", "b"])._set(fill={"a": 1, "y": 2}, pad={"b": 0, "q": 5})
+    assert model._find_options()["fill"] == {"a": 1}
+    model.setFeatureCols(["p", "q"])
+    options = model._find_options()
+    assert options["fill"] == {"p": 1} and options["pad"] == {"q": 5}
+    model.setFeatureCols({"i": ["b", "p"]})
+    assert model._find_feeds() == {"i": ("b", "p")}
+    assert model._find_options()["fill"] == {"b": 1} and model._find_options()["pad"] == {"p": 0}
+
+
+def test_columns_in_another_order_are_not_taken_silently() -> None:
+    for model in (make_fed(i=["a", "b"]), make_fed(i=["a"], j=["b"])):
+        assert model.setFeatureCols(["a", "b"])._find_feeds() == dict(model.contract.feeds)
+        with pytest.raises(st.ConfigError, match=r"featureCols has b, a,.*with a, b.*that order"):
+            model.setFeatureCols(["b", "a"])._find_feeds()
+    by_name = make_fed(b=["b"], a=["a"]).setFeatureCols(["a", "b"])
+    assert by_name._find_feeds() == {"b": ("b",), "a": ("a",)}
 
 
 def test_columns_that_are_there_already_are_not_written_over() -> None:

@@ -189,17 +189,27 @@ class KerasModel(TableParams, Model, MLWritable, MLReadable["KerasModel"]):
 
     def _find_options(self) -> dict[str, Any]:
         get = self.getOrDefault
-        fed = {column for columns in self._find_feeds().values() for column in columns}
+        feeds = self._find_feeds()
+        trained = {
+            column: place
+            for name, columns in self.contract.feeds
+            for column, place in zip(columns, feeds[name], strict=False)
+        }
+        fed = {column for columns in feeds.values() for column in columns}
         options: dict[str, Any] = {"batch_size": get("scoringBatchSize")}
         for option in ("fill", "pad", "shapes"):
-            options[option] = {
-                name: one for name, one in (get(option) or {}).items() if name in fed
-            }
+            given = get(option) or {}
+            # What was said of a column holds for the one in its place.
+            kept = {trained[name]: one for name, one in given.items() if name in trained}
+            new = {name: one for name, one in given.items() if name in fed - set(trained)}
+            options[option] = {**kept, **new}
         return options
 
     def _find_names(self) -> Names:
         get = self.getOrDefault
         label = get("labelCol")
+        if isinstance(label, Mapping) and len(label) == 1:
+            label = next(iter(label.values()))
         return Names(
             prediction=get("predictionCol") or "",
             probability=get("probabilityCol") or "",
@@ -221,8 +231,17 @@ class KerasModel(TableParams, Model, MLWritable, MLReadable["KerasModel"]):
         if isinstance(wished, Mapping):
             wished = [column for columns in wished.values() for column in columns]
         columns = list(self.contract.columns)
-        if set(wished) == set(columns):
+        # Several inputs may have found their columns by name: then their order is not that of fit.
+        is_by_name = all(parts == (name,) for name, parts in trained.items())
+        if list(wished) == columns or (is_by_name and set(wished) == set(columns)):
             return trained
+        if set(wished) == set(columns):
+            raise ConfigError(
+                problem=f"featureCols has {', '.join(wished)}, but the model was trained with"
+                f" {', '.join(columns)}.",
+                advice="Name the columns in that order; exchange them in the DataFrame, if you mean"
+                " to.",
+            )
         if len(wished) != len(columns):
             raise ConfigError(
                 problem=f"featureCols has {', '.join(wished)}, but the model was trained with"

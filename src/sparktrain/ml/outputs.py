@@ -48,19 +48,15 @@ def plan_columns(contract: Contract, names: Names, columns: list[str]) -> Added:
     """Which columns are added to a DataFrame that has these."""
     outputs = {one.name: one for one in contract.info.outputs}
     label = contract.labels[0]
-    if len(outputs) == 1 and label.task == CLASSIFICATION:
+    is_classifier = len(outputs) == 1 and label.task == CLASSIFICATION
+    check_outputs(names.outputs, list(outputs), is_classifier)
+    if is_classifier:
         added = _plan_classes(label, outputs[label.output], names, columns)
     elif len(outputs) == 1:
         how = FIRST if _is_single(outputs[label.output]) else AS_IS
         column = names.outputs.get(label.output, names.prediction)
         added = Added((Pick(label.output, column, how),) if column else ())
     else:
-        unknown = sorted(set(names.outputs) - set(outputs))
-        if unknown:
-            raise ConfigError(
-                problem=f"outputCols names {', '.join(unknown)}, which the model does not have.",
-                advice=f"Its outputs are {', '.join(outputs)}.",
-            )
         picks = [
             Pick(name, names.outputs.get(name, name), FIRST if _is_single(one) else AS_IS)
             for name, one in outputs.items()
@@ -79,6 +75,22 @@ def plan_columns(contract: Contract, names: Names, columns: list[str]) -> Added:
             advice=f"Drop it, or give the new one another name, as with {setter}.",
         )
     return added
+
+
+def check_outputs(named: Mapping[str, str], known: list[str], is_classifier: bool) -> None:
+    """That outputCols names outputs of a model that has these; raises ConfigError."""
+    if named and is_classifier:
+        raise ConfigError(
+            problem=f"outputCols names {', '.join(named)}, but the model is a classifier of one"
+            " output.",
+            advice="Name its columns with predictionCol, probabilityCol, rawPredictionCol and"
+            " predictedLabelCol.",
+        )
+    if unknown := sorted(set(named) - set(known)):
+        raise ConfigError(
+            problem=f"outputCols names {', '.join(unknown)}, which the model does not have.",
+            advice=f"Its outputs are {', '.join(known)}.",
+        )
 
 
 def _plan_classes(

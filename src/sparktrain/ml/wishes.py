@@ -9,6 +9,7 @@ from sparktrain.errors import ConfigError
 from sparktrain.fit_spec import Candidate, ModelPart, find_kind, split_loss
 from sparktrain.ml.fitting import RunWishes
 from sparktrain.ml.packing import find_loss, find_outputs, pack_callbacks, pack_model
+from sparktrain.ml.outputs import check_outputs
 from sparktrain.ml.prepare import DataWishes
 
 #: Rows within which shuffle=True mixes.
@@ -66,6 +67,11 @@ def make_data_wishes(get: Any, part: ModelPart, is_of_classes: bool | None) -> D
     """
     label, validation = get("labelCol"), get("validation")
     is_fraction = isinstance(validation, float)
+    kinds = _find_classes(get("loss"), part, label, is_of_classes)
+    named = get("outputCols") or {}
+    # Of one output only its model knows the name.
+    known = list(kinds) if len(kinds) > 1 else list(named)
+    check_outputs(named, known, list(kinds.values()) == [True])
     return DataWishes(
         features=get("featureCols"),
         label=label,
@@ -78,7 +84,7 @@ def make_data_wishes(get: Any, part: ModelPart, is_of_classes: bool | None) -> D
         shapes=get("shapes"),
         pad=get("pad"),
         fill=get("fill"),
-        is_of_classes=_find_classes(get("loss"), part, label, is_of_classes),
+        is_of_classes=kinds,
     )
 
 

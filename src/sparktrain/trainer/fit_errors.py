@@ -6,8 +6,6 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from sparktrain.data.views import Ragged, to_numpy
 from sparktrain.errors import SchemaError
 from sparktrain.fit_spec import CLASSIFICATION, TRAIN, VALIDATION
