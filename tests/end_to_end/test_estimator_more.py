@@ -214,10 +214,19 @@ def test_a_lost_node_goes_on_where_it_was(iris: Any, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_fit_called_again_goes_on_but_not_as_another_one(iris: Any, tmp_path: Path) -> None:
+    import keras
+
+    class Mine(keras.metrics.SparseCategoricalAccuracy):  # type: ignore[misc]
+        """Pickled, and its names are counted."""
+
     def fit(marker: str, **wishes: Any) -> Any:
         kill = cases.KillOnce(str(tmp_path / marker), 2)
-        run_dir = str(tmp_path / "run")
+        run_dir, metrics = (
+            str(tmp_path / "run"),
+            [Mine(), keras.metrics.SparseTopKCategoricalAccuracy(k=2)],
+        )
         est = make(epochs=3, callbacks=kill, numWorkers=2, runDir=run_dir, progress=False)
+        est.setMetrics(metrics)
         # Means that are merged from other parts differ in their last digits.
         frame = iris.repartition(7) if (tmp_path / marker).exists() else iris
         return est.setParams(standardize=True, **wishes).fit(frame)
@@ -286,6 +295,7 @@ def test_what_the_trainer_refuses_is_named(iris: Any, tmp_path: Path) -> None:
         ({"classes": ["x", "y"]}, ["'label'", "label 2", "names 2"]),
         ({"labelCol": "species", "loss": "mse"}, ["'species'", "strings", "KerasClassifier"]),
         ({"validation": "id"}, ["'id'", "int", "boolean"]),
+        ({"outputCols": {"o": "p"}}, ["outputCols", "classifier"]),
         ({"standardize": ["id"]}, ["'id'", "featureCols"]),
         ({"fill": {"id": 0}}, ["'id'", "fill"]),
         ({"model": None}, ["no model"]),

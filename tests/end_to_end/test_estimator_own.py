@@ -11,6 +11,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from pyspark.ml import Pipeline
+from pyspark.ml.evaluation import RegressionEvaluator
+from pyspark.ml.tuning import CrossValidator, ParamGridBuilder, TrainValidationSplit
 
 import estimator_cases as cases
 import sparktrain as st
@@ -70,6 +73,14 @@ class Count(keras.metrics.Metric):
 
 class Slow(keras.optimizers.SGD):
     pass
+
+
+class Quiet(keras.callbacks.Callback):
+    pass
+
+
+def make_callbacks():
+    return [Quiet()]
 """,
 }
 
@@ -103,9 +114,14 @@ def make(**wishes: Any) -> st.KerasRegressor:
 def load_elsewhere(model: Any, frame: Any, folder: Path) -> dict[str, Any]:
     folder.mkdir()
     model.write().save(str(folder / "model"))
+    return ask_elsewhere(frame, folder, SCRIPT)
+
+
+def ask_elsewhere(frame: Any, folder: Path, script: Path) -> dict[str, Any]:
+    """What the script says in a process without the modules."""
     frame.write.parquet(str(folder / "rows.parquet"))
     done = subprocess.run(
-        [sys.executable, str(SCRIPT), str(folder)],
+        [sys.executable, str(script), str(folder)],
         cwd=folder,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -170,6 +186,41 @@ def test_an_object_that_is_compiled_with_own_parts(
     answer = load_elsewhere(model, frame, tmp_path / "elsewhere")
     np.testing.assert_allclose(answer["scored"], np.array(found)[np.argsort(labels)], rtol=1e-5)
     assert answer["compiled"] and answer["loss"] == "half_square"
+
+
+@pytest.mark.slow
+def test_searches_are_loaded_and_trained_elsewhere(spark: Any, code: Path, tmp_path: Path) -> None:
+    """A search in a pipeline in a pipeline, and one that is fitted, without the code of either."""
+    import own_layers
+    import own_parts
+
+    frame = cases.make_line(spark)
+    evaluator = RegressionEvaluator(labelCol="y", metricName="mae")
+    est = make(
+        model=own_layers.build(),
+        loss=own_parts.half_square,
+        metrics=[own_parts.Count()],
+        callbacks=own_parts.make_callbacks,
+    )
+    grid = ParamGridBuilder().addGrid(est.learningRate, [0.001, 0.01]).build()
+    search = CrossValidator(
+        estimator=est, estimatorParamMaps=grid, evaluator=evaluator, numFolds=2, seed=1
+    ).fit(frame)
+    inner = TrainValidationSplit(
+        estimator=est.copy({est.model: own_layers.build}),
+        estimatorParamMaps=grid,
+        evaluator=evaluator,
+        seed=1,
+    )
+    folder = tmp_path / "elsewhere"
+    folder.mkdir()
+    search.write().save(str(folder / "search"))
+    Pipeline(stages=[Pipeline(stages=[inner])]).write().save(str(folder / "pipeline"))
+    answer = ask_elsewhere(frame, folder, SCRIPT.with_name("kept_session.py"))
+    assert not answer["keras"]  # nothing of the estimators is opened to load them
+    expected = [row["prediction"] for row in search.transform(frame).orderBy("y").collect()]
+    np.testing.assert_allclose(answer["scored"], expected, rtol=1e-5)
+    assert len(answer["metrics"]) == 2 and answer["history"] == ["count", "loss"]
 
 
 @pytest.mark.filterwarnings("ignore:The object being serialized includes a `lambda`")

@@ -158,3 +158,12 @@ def test_a_model_of_nested_arrays_is_scored(spark: Any, server: str) -> None:
     some = frame.select("id", "img").toPandas()
     here = loaded.predict(some[["img"]])["prediction"]
     assert dict(zip(some["id"], here, strict=True)) == expected
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_a_deleted_experiment_is_refused_before_the_run(spark: Any, server: str) -> None:
+    mlflow.MlflowClient().delete_experiment(mlflow.create_experiment("gone"))
+    estimator = st.KerasEstimator(model=build, featureCols=["x"], labelCol="y", mlflow="gone")
+    with pytest.raises(st.ConfigError, match=r"experiment 'gone' of MLflow is deleted.*[Rr]estore"):
+        estimator.fit(spark.createDataFrame([([1.0], 0)], "x array<float>, y int"))

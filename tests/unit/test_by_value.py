@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
+import types
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ import pytest
 import sparktrain
 from sparktrain.driver.function import dump
 from sparktrain.scoring.by_value import find_own_modules, pickling_by_value
-from sparktrain.scoring.own_classes import pack_own
+from sparktrain.scoring.own_classes import open_classes, pack_own
 
 MODULES = {
     "own_shapes.py": """
@@ -34,6 +35,16 @@ class Shape(Base):
 class Base:
     def area(self):
         return 3
+""",
+    "own_counts.py": """
+SEEN = []
+
+def see():
+    SEEN.append(1)
+
+class Count:
+    def area(self):
+        return len(SEEN)
 """,
     "own_locked.py": """
 import threading
@@ -105,6 +116,32 @@ def test_what_is_installed_goes_by_its_name(folder: Path) -> None:
         sys.path.remove(str(other))
     found = {module.__name__ for module in find_own_modules()}
     assert own_packed.__name__ not in found and own_sizes.__name__ in found
+
+
+def test_what_modules_keep_is_shared_where_it_is_opened(folder: Path) -> None:
+    import own_counts  # type: ignore[import-not-found]
+    import own_sizes
+
+    own = {"see": own_counts.see, "Count": own_counts.Count, "needs": lambda: own_sizes.FACTOR}
+    (folder / "all").write_bytes(pack_own(own).body)
+    program = "import pathlib, sys\nfrom sparktrain.scoring.own_classes import open_classes\n"
+    program += "found = open_classes(pathlib.Path(sys.argv[1]).read_bytes())\nfound['see']()\n"
+    program += "print(sorted(found), found['Count']().area())"
+    command = [sys.executable, "-c", program, str(folder / "all")]
+    assert subprocess.check_output(command, text=True) == "['Count', 'needs', 'see'] 1\n"
+
+
+def test_what_is_missing_hinders_those_that_need_it_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    gone = types.ModuleType("gone_from_here")
+    monkeypatch.setitem(sys.modules, "gone_from_here", gone)
+
+    def needs() -> Any:
+        return gone
+
+    packed = pack_own({"needs": needs, "has": lambda: 3})
+    assert set(open_classes(packed.body)) == {"needs", "has"}
+    monkeypatch.delitem(sys.modules, "gone_from_here")
+    assert set(open_classes(packed.body)) == {"has"}
 
 
 def test_what_cannot_be_taken_whole_is_named(folder: Path) -> None:

@@ -29,7 +29,7 @@ class Recorder:
         frame: What is trained on; its types are the model's signature.
 
     Raises:
-        ConfigError: MLflow is not installed.
+        ConfigError: MLflow is not installed, or the experiment was deleted.
     """
 
     def __init__(self, wish: bool | str, frame: Any) -> None:
@@ -51,6 +51,11 @@ class Recorder:
     def _find_experiment(self, wish: bool | str, parent: Any) -> str:
         if isinstance(wish, str):
             known = self._mlflow.get_experiment_by_name(wish)
+            if known is not None and known.lifecycle_stage == "deleted":
+                raise ConfigError(
+                    problem=f"The experiment {wish!r} of MLflow is deleted.",
+                    advice="Restore it (mlflow experiments restore), or name another one.",
+                )
             if known is not None:
                 return str(known.experiment_id)
             return str(self._mlflow.create_experiment(wish))

@@ -8,8 +8,8 @@ from typing import Any
 from sparktrain.errors import ConfigError
 from sparktrain.fit_spec import Candidate, ModelPart, find_kind, split_loss
 from sparktrain.ml.fitting import RunWishes
-from sparktrain.ml.packing import find_loss, find_outputs, pack_callbacks, pack_model
 from sparktrain.ml.outputs import check_outputs
+from sparktrain.ml.packing import find_loss, find_outputs, pack_callbacks, pack_model
 from sparktrain.ml.prepare import DataWishes
 
 #: Rows within which shuffle=True mixes.

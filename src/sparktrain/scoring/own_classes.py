@@ -17,6 +17,8 @@ from typing import Any
 from sparktrain.scoring.by_value import pickling_by_value
 
 _KERAS = ("keras", "tf_keras")
+#: In the place of a name: all together, which share what their modules keep.
+_ALL = ""
 
 
 @dataclass(frozen=True)
@@ -73,6 +75,9 @@ def pack_own(own: Mapping[str, Any]) -> Packed:
                 bodies[name] = cloudpickle.dumps(one)
             except Exception as error:  # whatever its code holds on to
                 failed[name] = error
+        if len(bodies) > 1:
+            with contextlib.suppress(Exception):
+                bodies[_ALL] = cloudpickle.dumps({name: own[name] for name in bodies})
     for name in list(failed):
         # What is in no module has no other way: the first error says why.
         with contextlib.suppress(Exception):
@@ -85,12 +90,15 @@ def open_classes(packed: bytes) -> dict[str, Any]:
     """As load_model() takes them for custom_objects; code: open only what you trust."""
     import cloudpickle
 
-    found = {}
-    for name, body in (pickle.loads(packed) if packed else {}).items():
-        try:
-            found[name] = cloudpickle.loads(body)
-        except (ImportError, AttributeError):  # Keras names it, if it is missed
-            continue
+    bodies: dict[str, bytes] = pickle.loads(packed) if packed else {}
+    found: dict[str, Any] = {}
+    # What is missing here hinders those only that need it: Keras names it, if it is missed.
+    with contextlib.suppress(ImportError, AttributeError):
+        found = cloudpickle.loads(bodies[_ALL]) if _ALL in bodies else {}
+    for name, body in bodies.items():
+        if name != _ALL and name not in found:
+            with contextlib.suppress(ImportError, AttributeError):
+                found[name] = cloudpickle.loads(body)
     return found
 
 
