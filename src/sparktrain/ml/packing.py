@@ -87,7 +87,7 @@ def _describe(value: Any) -> dict[str, Any]:
         with contextlib.suppress(Exception):  # the user's own code
             config = value.get_config()
     named = value if hasattr(value, "__qualname__") else type(value)
-    plain = {key: one for key, one in config.items() if _is_plain(one)}
+    plain = {key: one for key, one in dict(config or {}).items() if _is_plain(one)}
     return {"name": f"{named.__module__}.{named.__qualname__}", "config": plain}
 
 
