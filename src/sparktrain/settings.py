@@ -107,6 +107,12 @@ class Settings:
         " 0: a device is one node's alone, and its memory is taken as it is needed.",
     )
     gpu_memory_mb: int = _row(0, "The same as a number of megabytes; 0 for no such limit.")
+    gpu_claims_dir: str = _row(
+        "",
+        "A folder of the executors' hosts, mounted at the same path into all containers that see a"
+        " host's GPUs: devices are claimed there, so that containers with networks of their own do"
+        " not take the same; empty where executors share the network of their host.",
+    )
     control_port: int = _row(
         0, "The port the driver listens on for logs and progress; 0 takes any free one."
     )

@@ -102,6 +102,8 @@ class DeviceWish:
     #: The memory that a node takes of a device, which others may then use too; 0 for no limit.
     memory_fraction: float = 0.0
     memory_mb: int = 0
+    #: A folder that the containers of a host share, for claims that all of them see.
+    claims_dir: str = ""
 
     @property
     def is_shared(self) -> bool:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 import uuid
+from fractions import Fraction
 from pathlib import Path
 
+from sparktrain.agent.claims import Claims
 from sparktrain.agent.node_devices import Devices, Given
 from sparktrain.spec import NodeSpec
 
@@ -29,6 +31,10 @@ def make_host(folder: Path) -> list[str]:
 
 def see(devices: Devices) -> list[str]:
     return devices.variables["CUDA_VISIBLE_DEVICES"].split(",")
+
+
+def count_free(key: str, folder: str = "") -> Fraction:
+    return Claims(folder=folder).count_free(key)
 
 
 def set_busy(folder: Path, *ids: str) -> None:

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from gpu_host import HERE, NODES, RUN, see
+from gpu_host import HERE, NODES, RUN, count_free, see
 from sparktrain.agent import node_devices, nvidia
-from sparktrain.agent.claims import Claims, count_free
+from sparktrain.agent.claims import Claims
 from sparktrain.agent.devices import HIDDEN, count_shares
 from sparktrain.agent.node_devices import Devices, Given, NodeDevices, choose_variables
 from sparktrain.errors import DeviceError

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from sparktrain.agent import nvidia
-from sparktrain.agent.claims import Claims, count_free, is_claimed_by
+from sparktrain.agent.claims import Claims
 from sparktrain.agent.devices import (
     HIDDEN,
     VISIBLE,
@@ -86,8 +86,7 @@ class NodeDevices:
         self._node = node
         self._given = given
         self._wished = wished
-        self._run_id = run_id
-        self._claims = Claims(run_id)
+        self._claims = Claims(run_id, wish.claims_dir)
 
     def __enter__(self) -> Devices:
         """
@@ -131,7 +130,7 @@ class NodeDevices:
             with self._claims.looking():
                 if len(self._claims.claim(wanted, len(wanted))) == len(wanted):
                     return
-                free = sum(count_free(uuid) * shares >= 1 for uuid, shares in wanted)
+                free = sum(self._claims.count_free(uuid) * shares >= 1 for uuid, shares in wanted)
             if time.monotonic() > deadline:
                 break
             time.sleep(TICK_S)
@@ -205,7 +204,7 @@ class NodeDevices:
         is_open = self._wish.is_shared or self._wish.count_for(self._node) is None
         if not (self._given.is_restart and is_open):
             return False
-        return any(gpu.is_busy and count_free(gpu.uuid) == 1 for gpu in gpus)
+        return any(gpu.is_busy and self._claims.count_free(gpu.uuid) == 1 for gpu in gpus)
 
     def _count(self, usable: Sequence[nvidia.Gpu]) -> int:
         """How many to take of these, which are free or given to nodes of this run."""
@@ -229,15 +228,17 @@ class NodeDevices:
         the last choice of nodes that share; and of shared ones those with most room.
         """
         if self._wish.is_shared:
-            rooms = [(gpu, count_free(gpu.uuid)) for gpu in gpus if self._count_shares(gpu)]
+            rooms = [
+                (gpu, self._claims.count_free(gpu.uuid)) for gpu in gpus if self._count_shares(gpu)
+            ]
             # Who computes on one that no node has is a stranger, whose part is not known.
             rooms.sort(key=lambda one: (one[0].is_busy and one[1] == 1, -one[1]))
             return [gpu for gpu, _ in rooms]
         return [
             gpu
             for gpu in gpus
-            if is_claimed_by(gpu.uuid, self._run_id)
-            or (not gpu.is_busy and count_free(gpu.uuid) == 1)
+            if self._claims.count_own(gpu.uuid)
+            or (not gpu.is_busy and self._claims.count_free(gpu.uuid) == 1)
         ]
 
     def _without(self) -> Devices:

@@ -56,6 +56,7 @@ def make_wish(settings: Settings) -> DeviceWish:
         per_evaluator=settings.gpus_per_evaluator,
         memory_fraction=settings.gpu_memory_fraction,
         memory_mb=settings.gpu_memory_mb,
+        claims_dir=settings.gpu_claims_dir,
     )
     if wish.memory_fraction and wish.memory_mb:
         raise ConfigError(
@@ -162,7 +163,9 @@ def check_gpus(
     if wish.per_worker or evaluator_gpus or (wish.is_shared and wish.per_worker is None):
         slots = spark_facts.count_slots(spark)
         check_hosts(ask_hosts(spark, slots or num_tasks), wish, num_workers, evaluator_gpus)
-    elif wish.per_worker is None and (machine := describe_machine(spark)) is not None:
+    elif wish.per_worker is None and (
+        (machine := describe_machine(spark, wish.claims_dir)) is not None
+    ):
         # Elsewhere nodes find out themselves: nobody has said that they shall have GPUs, and a
         # job before every run would be too much for those that never had any.
         check_hosts([machine], wish, num_workers, 0)

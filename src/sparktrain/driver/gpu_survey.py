@@ -11,7 +11,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from sparktrain.agent import nvidia
-from sparktrain.agent.claims import Claims, count_free
+from sparktrain.agent.claims import Claims
 from sparktrain.agent.devices import VISIBLE, read_visible
 from sparktrain.driver import spark_facts
 from sparktrain.errors import DeviceError
@@ -76,7 +76,7 @@ def ask_hosts(spark: SparkSession, num_tasks: int) -> list[HostGpus]:
     return merge_hosts(read_card(json.loads(row.card)) for row in stage.collect())
 
 
-def describe_machine(spark: SparkSession) -> HostGpus | None:
+def describe_machine(spark: SparkSession, claims_dir: str = "") -> HostGpus | None:
     """This machine, as executors see it: no job is needed. None if they may be elsewhere."""
     is_local = (spark_facts.get_conf(spark, "spark.master") or "").startswith("local")
     if spark_facts.is_connect(spark) or not is_local:
@@ -88,7 +88,7 @@ def describe_machine(spark: SparkSession) -> HostGpus | None:
     if visible is None:
         java: Any = spark.sparkContext._jvm
         visible = java.System.getenv(VISIBLE)
-    return describe_host({} if visible is None else {VISIBLE: str(visible)})
+    return describe_host({} if visible is None else {VISIBLE: str(visible)}, claims_dir)
 
 
 def merge_hosts(found: Iterable[HostGpus]) -> list[HostGpus]:
@@ -110,16 +110,23 @@ def _describe(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     yield pa.RecordBatch.from_pydict({"card": [json.dumps(card)]})
 
 
-def describe_host(environ: Mapping[str, str]) -> HostGpus:
+def describe_host(environ: Mapping[str, str], claims_dir: str = "") -> HostGpus:
     """The host of the process that asks, and the devices that it may use."""
     host, visible = socket.gethostname(), read_visible(environ)
+    claims = Claims(folder=claims_dir)
     try:
         usable = nvidia.choose_visible(nvidia.find_gpus(visible), visible)
+        if not usable:
+            return HostGpus(host)  # whether or not something could be claimed here
         # While one looks, it holds names of devices, which another one would take for claims.
-        with Claims().looking():
+        with claims.looking():
             gpus = [
                 KnownGpu(
-                    gpu.uuid, gpu.total_mb, count_free(gpu.uuid), gpu.is_busy, bool(gpu.parent)
+                    gpu.uuid,
+                    gpu.total_mb,
+                    claims.count_free(gpu.uuid),
+                    gpu.is_busy,
+                    bool(gpu.parent),
                 )
                 for _, gpu in usable
             ]
