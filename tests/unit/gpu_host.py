@@ -8,7 +8,8 @@ from fractions import Fraction
 from pathlib import Path
 
 from sparktrain.agent.claims import Claims
-from sparktrain.agent.node_devices import Devices, Given
+from sparktrain.agent.given import Given
+from sparktrain.agent.node_devices import Devices
 from sparktrain.spec import NodeSpec
 
 NODES = [NodeSpec("worker", index) for index in range(20)]
@@ -46,3 +47,24 @@ def set_busy(folder: Path, *ids: str) -> None:
     following.write_text(text)
     following.chmod(0o755)
     following.replace(script)  # somebody may be reading it
+
+
+def answer(folder: Path, option: str, text: str) -> None:
+    """Has nvidia-smi print this where an option begins so; before what it would print else."""
+    script = folder / "nvidia-smi"
+    told = folder / f"told-{uuid.uuid4()}"
+    told.write_text(text)
+    script.write_text(
+        script.read_text().replace("case $1 in ", f"case $1 in {option}*) cat {told};;\n")
+    )
+
+
+def split_first(
+    folder: Path, gpus: list[str], num_parts: int, profile: str = "1g.5gb"
+) -> list[str]:
+    """Splits the first GPU; returns its parts."""
+    parts = [f"MIG-{uuid.uuid4()}" for _ in range(num_parts)]
+    rows = [f"GPU 0: NVIDIA H100 (UUID: {gpus[0]})"]
+    rows += [f"  MIG {profile}     Device  {n}: (UUID: {one})" for n, one in enumerate(parts)]
+    answer(folder, "--list", "\n".join(rows) + "\n")
+    return parts

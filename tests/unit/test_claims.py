@@ -27,7 +27,8 @@ from sparktrain.spec import DeviceWish
 #: A node of another run, in a container that has the host's GPUs and a network of its own.
 BESIDE = """
 import sys
-from sparktrain.agent.node_devices import Given, NodeDevices
+from sparktrain.agent.given import Given
+from sparktrain.agent.node_devices import NodeDevices
 from sparktrain.errors import DeviceError
 from sparktrain.spec import DeviceWish, NodeSpec
 

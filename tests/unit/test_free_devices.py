@@ -11,7 +11,9 @@ import pytest
 
 from gpu_host import HERE, NODES, OTHER, RUN, see, set_busy
 from sparktrain.agent import claims, node_devices, nvidia
-from sparktrain.agent.node_devices import Given, NodeDevices
+from sparktrain.agent.given import Given
+from sparktrain.agent.gpus import Gpu
+from sparktrain.agent.node_devices import NodeDevices
 from sparktrain.errors import DeviceError
 from sparktrain.spec import DeviceWish
 
@@ -24,7 +26,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     asked: list[bool] = []
     find = nvidia.find_gpus
 
-    def find_and_note(named: Sequence[str] | None = None) -> tuple[nvidia.Gpu, ...]:
+    def find_and_note(named: Sequence[str] | None = None) -> tuple[Gpu, ...]:
         claims.Claims().looking().close()  # nobody holds it
         asked.append(True)
         return find(named)
@@ -145,3 +147,54 @@ def test_nobody_waits_for_more_than_there_are(
     with pytest.raises(DeviceError):
         NodeDevices(wish, NODES[0], given, {}, RUN).__enter__()
     assert asked == [True]
+
+
+def test_executors_that_see_different_devices(
+    gpus: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    two = Given(None, 2, of_executor=(1, 0))
+    with ExitStack() as stack:
+        for node, place in zip(NODES, (0, 2), strict=False):
+            monkeypatch.setenv("CUDA_VISIBLE_DEVICES", str(place))
+            found = stack.enter_context(NodeDevices(DeviceWish(), node, two, {}, RUN))
+            assert see(found) == [str(place)]
+    # The other one's evaluator does not count here.
+    beside = Given(None, 2, aside=1, of_executor=(1, 0))
+    with NodeDevices(DeviceWish(per_evaluator=1), NODES[0], beside, {}, RUN) as found:
+        assert see(found) == ["2"]
+    with pytest.raises(DeviceError, match="2 are needed, 1 are there"):
+        here = Given(None, 2, of_executor=(2, 0))
+        NodeDevices(DeviceWish(), NODES[0], here, {}, RUN).__enter__()
+
+
+def test_executors_that_see_the_same_devices(
+    gpus: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,2,3")
+    with ExitStack() as stack:
+        three = Given(None, 3, of_executor=(1, 0))
+        shares = [NodeDevices(DeviceWish(), node, three, {}, RUN) for node in NODES[:3]]
+        with ExitStack() as evenly:
+            assert [see(evenly.enter_context(one)) for one in shares] == [["0"], ["2"], ["3"]]
+        four = Given(None, 4, of_executor=(1, 0))
+        stack.enter_context(NodeDevices(DeviceWish(), NODES[0], four, {}, RUN))
+        with pytest.raises(DeviceError, match="4 are needed, 3 are there") as caught:
+            NodeDevices(DeviceWish(), NODES[1], four, {}, RUN).__enter__()
+        assert not caught.value.is_taken
+        with pytest.raises(DeviceError) as caught:
+            NodeDevices(DeviceWish(per_worker=1), NODES[1], HERE, {}, OTHER).__enter__()
+        assert caught.value.is_taken
+
+
+@pytest.mark.parametrize("wish", [DeviceWish(per_worker=2), DeviceWish(memory_fraction=0.6)])
+def test_what_nodes_of_the_same_run_have_is_not_given_back(
+    gpus: list[str], wish: DeviceWish
+) -> None:
+    num_fit = 1 if wish.per_worker else 4
+    with ExitStack() as stack:
+        for node in NODES[:num_fit]:
+            stack.enter_context(NodeDevices(wish, node, HERE, {}, RUN))
+        for run_id, is_taken in ((RUN, bool(wish.per_worker)), (OTHER, True)):
+            with pytest.raises(DeviceError, match="enough free GPUs") as caught:
+                NodeDevices(wish, NODES[5], HERE, {}, run_id).__enter__()
+            assert caught.value.is_taken == is_taken  # a stranger computes on one of four

@@ -15,8 +15,8 @@ import psutil
 import pytest
 
 from sparktrain.agent.executor import find_start
+from sparktrain.agent.given import Given
 from sparktrain.agent.keeper import KeeperSpec, start_keeper
-from sparktrain.agent.node_devices import Given
 from sparktrain.driver import pulse
 from sparktrain.driver.hub import Hub
 from sparktrain.driver.plan import Plan

@@ -13,11 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from gpu_host import HERE, NODES, RUN, count_free, see
+from gpu_host import HERE, NODES, OTHER, RUN, count_free, see
 from sparktrain.agent import node_devices, nvidia
 from sparktrain.agent.claims import Claims
 from sparktrain.agent.devices import HIDDEN, count_shares
-from sparktrain.agent.node_devices import Devices, Given, NodeDevices, choose_variables
+from sparktrain.agent.given import Given
+from sparktrain.agent.node_devices import Devices, NodeDevices, choose_variables
 from sparktrain.errors import DeviceError
 from sparktrain.spec import DeviceWish, NodeSpec
 
@@ -97,8 +98,11 @@ def test_what_spark_gave_is_claimed(gpus: list[str]) -> None:
     with NodeDevices(DeviceWish(), NODES[0], Given(("2", "3"), 1), {}, RUN) as found:
         assert (see(found), found.count) == (["2", "3"], 2)
         assert count_free(gpus[2]) == 0
-        with pytest.raises(DeviceError, match=r"another run have: GPU.* needed, 0 are there"):
-            NodeDevices(DeviceWish(), NODES[1], Given(("2",), 1), {}, RUN).__enter__()
+        with pytest.raises(
+            DeviceError, match=r"another run have: GPU.* needed, 0 are there"
+        ) as one:
+            NodeDevices(DeviceWish(), NODES[1], Given(("2",), 1), {}, OTHER).__enter__()
+        assert one.value.is_taken
     with NodeDevices(DeviceWish(), NODES[0], Given((), 1), {}, RUN) as found:
         assert found.variables == HIDDEN
 
@@ -130,27 +134,6 @@ def test_without_nvidia_smi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         NodeDevices(
             DeviceWish(memory_fraction=0.1), NODES[0], Given(("0",), 1), {}, RUN
         ).__enter__()
-
-
-@pytest.mark.parametrize("num_parts", [1, 2, 7])
-def test_parts_of_gpus(gpus: list[str], tmp_path: Path, num_parts: int) -> None:
-    script = tmp_path / "nvidia-smi"
-    parts = [f"MIG-{uuid.uuid4()}" for _ in range(num_parts)]
-    rows = [f"GPU 0: H100 (UUID: {gpus[0]})"]
-    rows += [f"  MIG 1g.5gb Device {n}: (UUID: {one})" for n, one in enumerate(parts)]
-    listing = "\\n".join(rows)
-    script.write_text(script.read_text().replace("esac", f"--list*) printf '{listing}\\n';;\nesac"))
-    for wish in (DeviceWish(per_worker=1), DeviceWish()):  # by itself, one and not all of them
-        with NodeDevices(wish, NODES[0], HERE, {}, RUN) as found:
-            assert see(found) == parts[:1] and found.count == 1
-    with ExitStack() as stack:
-        here = Given(None, num_parts)
-        for node, part in zip(NODES, parts, strict=False):
-            assert see(stack.enter_context(NodeDevices(DeviceWish(), node, here, {}, RUN))) == [
-                part
-            ]
-    with pytest.raises(DeviceError, match="one part only"):
-        NodeDevices(DeviceWish(per_worker=2), NODES[0], HERE, {}, RUN).__enter__()
 
 
 @pytest.mark.parametrize("fraction", [1.0, 0.5, 0.33, 0.16, 0.12, 0.1, 0.03, 0.02])
@@ -197,7 +180,7 @@ def test_devices_that_nobody_else_knows(tmp_path: Path, monkeypatch: pytest.Monk
     with NodeDevices(DeviceWish(), NODES[0], Given((one,)), {}, RUN) as found:
         assert see(found) == [one]
         with pytest.raises(DeviceError, match=f"another run have: gpu-{one}"):
-            NodeDevices(DeviceWish(), NODES[1], Given((one,)), {}, RUN).__enter__()
+            NodeDevices(DeviceWish(), NODES[1], Given((one,)), {}, OTHER).__enter__()
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", f"{one},{other}")
         with NodeDevices(DeviceWish(per_worker=1), NODES[1], HERE, {}, RUN) as second:
             assert see(second) == [other]

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import uuid
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from gpu_host import HERE, NODES, RUN, see
+from gpu_host import HERE, NODES, OTHER, RUN, answer, make_host, see
 from sparktrain.agent import node_devices, nvidia
-from sparktrain.agent.node_devices import Devices, Given, NodeDevices
-from sparktrain.agent.nvidia import Gpu, choose_visible, find_gpus, parse_gpus
+from sparktrain.agent.given import Given
+from sparktrain.agent.gpus import Gpu, choose_visible, parse_gpus
+from sparktrain.agent.node_devices import Devices, NodeDevices
+from sparktrain.agent.nvidia import find_gpus
 from sparktrain.errors import DeviceError
 from sparktrain.spec import DeviceWish
 
@@ -63,8 +66,63 @@ def test_parts_of_gpus() -> None:
         ("0", "MIG-2", "GPU-a"),
         ("1", "GPU-b", ""),
     ]
+    assert [gpu.total_mb for gpu in gpus] == [4500, 9000, 40960]
     (old,) = parse_gpus("0, GPU-a, 40960, 0, A100\n", OLD_MIG_LISTING, "")
     assert old.uuid == "MIG-GPU-a/7/0"
+
+
+@pytest.mark.parametrize(
+    ("profile", "expected"),
+    [
+        ("1g.5gb", 4500),
+        ("7g.80gb", 72000),
+        ("1g.10gb+me", 9000),
+        ("1c.3g.20gb", 6000),  # a slice of three that have the same memory
+        ("1g.18gb.special", 16200),
+        ("something new", 0),
+    ],
+)
+def test_memory_of_a_part(profile: str, expected: int) -> None:
+    listing = f"GPU 0: A (UUID: GPU-a)\n  MIG {profile}  Device  0: (UUID: MIG-1)\n"
+    assert [gpu.total_mb for gpu in parse_gpus("0, GPU-a, 9, 0, A\n", listing, "")] == [expected]
+
+
+@pytest.mark.parametrize(
+    ("details", "place", "is_empty"),
+    [
+        ("", "", False),
+        ("GPU-a, 00000000:0A:00.0, Disabled\n", "0000:0a:00.0", False),
+        (
+            "GPU-b, 00000000:0B:00.0, Enabled\nGPU-a, 00010000:0A:00.0, [N/A]\n",
+            "10000:0a:00.0",
+            False,
+        ),
+        ("GPU-a, [N/A], Enabled\n", "", True),
+        ("0, GPU-a, 100, 1, H100\n", "", False),
+    ],
+)
+def test_details(details: str, place: str, is_empty: bool) -> None:
+    (gpu,) = parse_gpus("0, GPU-a, 100, 1, H100, special\n", "", "", details)
+    assert (gpu.name, gpu.place, gpu.is_empty) == ("H100, special", place, is_empty)
+    assert gpu.key == (place or "GPU-a")
+
+
+@pytest.mark.parametrize(
+    ("visible", "expected"),
+    [
+        (None, ["MIG-1", "MIG-2", "GPU-b"]),
+        (("0",), ["MIG-1", "MIG-2"]),
+        (("GPU-a", "0", "MIG-1"), ["MIG-1", "MIG-2"]),
+        (("MIG-2", "0"), ["MIG-2", "MIG-1"]),
+        (("1", "GPU-b"), ["1"]),
+        (("3", "0"), []),
+    ],
+)
+def test_a_choice_where_gpus_are_split(
+    visible: tuple[str, ...] | None, expected: list[str]
+) -> None:
+    gpus = parse_gpus("0, GPU-a, 1, 0, X\n1, GPU-b, 1, 0, X\n", MIG_LISTING, "")
+    assert [name for name, _ in choose_visible(gpus, visible)] == expected
 
 
 @pytest.mark.parametrize(
@@ -105,8 +163,10 @@ def driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
         ("02", f"GPU-{uuid.uuid4()}", 1, "No", False),  # another container's
         ("03", f"GPU-{uuid.uuid4()}", 2, "Yes", True),
     ]
+    # Claims are seen by the whole host: other tests must not have the same places.
+    domain = f"{uuid.uuid4().int % 2**31:08x}"
     for bus, one, minor, excluded, is_own in gpus:
-        file = tmp_path / "proc" / f"0000:{bus}:00.0" / "information"
+        file = tmp_path / "proc" / f"{domain}:{bus}:00.0" / "information"
         file.parent.mkdir(parents=True)
         file.write_text(INFORMATION.format(uuid=one, bus=bus, minor=minor, excluded=excluded))
         if is_own:
@@ -121,11 +181,12 @@ def driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def test_what_the_driver_tells(driver: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     # In the order of the bus, as CUDA counts them.
-    assert find_gpus() == (
-        Gpu("0", driver[0], "NVIDIA A10G"),
-        Gpu("1", driver[1], "NVIDIA A10G"),
-        Gpu("2", "gpu-2", "NVIDIA A10G"),
-    )
+    found = find_gpus()
+    assert [replace(gpu, place=gpu.place.partition(":")[2]) for gpu in found] == [
+        Gpu("0", driver[0], "NVIDIA A10G", place="01:00.0"),
+        Gpu("1", driver[1], "NVIDIA A10G", place="0a:00.0"),
+        Gpu("2", "gpu-2", "NVIDIA A10G", place="1b:00.0"),
+    ]
     assert [gpu.uuid for gpu in find_gpus(["1", "MIG-a", "7"])] == [driver[1], "MIG-a", "gpu-7"]
     with ExitStack() as stack:
         nodes = [NodeDevices(DeviceWish(per_worker=1), node, HERE, {}, RUN) for node in NODES[:2]]
@@ -137,6 +198,35 @@ def test_what_the_driver_tells(driver: list[str], monkeypatch: pytest.MonkeyPatc
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")  # these are the same ones
         with pytest.raises(DeviceError, match="1 are needed, 0 are there"):
             NodeDevices(DeviceWish(per_worker=1), NODES[3], HERE, {}, RUN).__enter__()
+
+
+def test_the_driver_knows_an_id_once_the_gpu_was_used(driver: list[str]) -> None:
+    """Its claim stays the same."""
+    (file,) = nvidia.DRIVER_FOLDER.glob("*:1b:00.0/information")
+    wish = DeviceWish(per_worker=3)
+    with NodeDevices(wish, NODES[0], HERE, {}, RUN) as found:
+        assert see(found) == [*driver, "2"]
+        known = f"GPU-{uuid.uuid4()}"
+        file.write_text(file.read_text().replace("GPU-????????-????-????-????-????????????", known))
+        assert find_gpus()[2].uuid == known
+        with pytest.raises(DeviceError, match="1 are needed, 0 are there"):
+            NodeDevices(DeviceWish(per_worker=1), NODES[1], HERE, {}, OTHER).__enter__()
+        with pytest.raises(DeviceError, match=f"another run have: {known}"):
+            NodeDevices(DeviceWish(), NODES[1], Given(("2",)), {}, OTHER).__enter__()
+
+
+def test_a_claim_is_the_same_with_and_without_nvidia_smi(
+    driver: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = find_gpus()[0].place
+    with NodeDevices(DeviceWish(per_worker=3), NODES[0], HERE, {}, RUN):
+        host = tmp_path / "smi"
+        host.mkdir()
+        ids = make_host(host)
+        answer(host, "--query-gpu=uuid", f"{ids[0]}, {place.upper()}, [N/A]\n")
+        monkeypatch.setenv("PATH", f"{host}:/usr/bin:/bin")
+        with NodeDevices(DeviceWish(), NODES[1], HERE, {}, OTHER) as found:
+            assert see(found) == ids[2:]  # the second computes
 
 
 def test_a_container_without_the_gpus_of_its_host(driver: list[str], tmp_path: Path) -> None:

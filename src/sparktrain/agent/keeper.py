@@ -24,8 +24,9 @@ from typing import Any
 from sparktrain.agent import rendezvous
 from sparktrain.agent.doors import make_door
 from sparktrain.agent.executor import ProcessWatch
+from sparktrain.agent.given import Given
 from sparktrain.agent.job import describe_data, make_job
-from sparktrain.agent.node_devices import Devices, Given, NodeDevices, choose_variables
+from sparktrain.agent.node_devices import Devices, NodeDevices, choose_variables
 from sparktrain.agent.process import (
     TrainerProcess,
     find_python_path,

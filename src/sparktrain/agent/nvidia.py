@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import shutil
 import subprocess
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
+from sparktrain.agent.gpus import Gpu, find_named, make_id, make_place, parse_gpus
 from sparktrain.errors import DeviceError
 
 SMI = "nvidia-smi"
@@ -22,83 +21,12 @@ _HAS_NONE = (6, 9)
 #: By named fields: the name of a GPU has any number of words, and is asked for last.
 _FIELDS = "index,uuid,memory.total,memory.used,name"
 _FORMAT = "--format=csv,noheader,nounits"
-#: A part of a GPU: only this list has them, below the GPU that they are of.
-_LISTED = re.compile(r"^(\s*)(GPU|MIG) .*\(UUID: ([^\s)]+)\)\s*$")
-
-
-@dataclass(frozen=True)
-class Gpu:
-    """One device that a process can be given: a GPU, or a part of one (MIG).
-
-    Attributes:
-        index: Its number, in the order of the bus; that of the whole GPU for a part.
-        total_mb: Its memory; 0 if that is not known.
-        parent: The GPU that it is a part of; empty for a whole one.
-    """
-
-    index: str
-    uuid: str
-    name: str = ""
-    total_mb: int = 0
-    used_mb: int = 0
-    is_busy: bool = False
-    parent: str = ""
-
-    @property
-    def token(self) -> str:
-        """What to call it in CUDA_VISIBLE_DEVICES."""
-        return self.index if self.uuid == _make_id(self.index) else self.uuid
-
-    def answers_to(self, token: str) -> bool:
-        """Whether an entry of CUDA_VISIBLE_DEVICES means this one; the start of an id will do."""
-        if token.isdecimal():
-            return token == self.index and not self.parent
-        return self.uuid.startswith(token)
-
-
-def parse_gpus(table: str, listing: str, busy: str) -> tuple[Gpu, ...]:
-    """The devices of a host.
-
-    Args:
-        table: Of --query-gpu.
-        listing: Of --list-gpus, for the parts of GPUs.
-        busy: Of --query-compute-apps: the GPUs that processes compute on.
-    """
-    used = {line.strip() for line in busy.splitlines() if line.strip()}
-    parts = _parse_parts(listing)
-    found: list[Gpu] = []
-    for line in table.splitlines():
-        fields = [field.strip() for field in line.split(",", 4)]
-        if len(fields) != 5 or not fields[0].isdecimal():
-            continue
-        index, uuid, total, in_use, name = fields
-        if uuid in parts:
-            # Which part a process is on is not told; claims keep nodes of ours apart.
-            found += [Gpu(index, part, name, parent=uuid) for part in parts[uuid]]
-            continue
-        total_mb, used_mb = _to_mb(total), _to_mb(in_use)
-        # Processes of other containers are not listed, but their memory is counted.
-        is_busy = uuid in used or used_mb * 2 > total_mb > 0
-        found.append(Gpu(index, uuid, name, total_mb, used_mb, is_busy))
-    return tuple(found)
-
-
-def _parse_parts(listing: str) -> dict[str, list[str]]:
-    """The parts of each GPU that has some, by the GPU's id."""
-    parts: dict[str, list[str]] = {}
-    current = ""
-    for line in listing.splitlines():
-        if not (found := _LISTED.match(line)):
-            continue
-        if found[2] == "GPU":
-            current = found[3]
-        elif current:
-            parts.setdefault(current, []).append(found[3])
-    return parts
-
-
-def _to_mb(text: str) -> int:
-    return int(text) if text.isdecimal() else 0  # "[N/A]" where memory is shared with the host
+#: What else is asked: by itself, as not every nvidia-smi knows these fields.
+_MORE = (
+    ["--list-gpus"],
+    ["--query-compute-apps=gpu_uuid", _FORMAT],
+    ["--query-gpu=uuid,pci.bus_id,mig.mode.current", _FORMAT],
+)
 
 
 def find_gpus(named: Sequence[str] | None = None) -> tuple[Gpu, ...]:
@@ -118,20 +46,11 @@ def find_gpus(named: Sequence[str] | None = None) -> tuple[Gpu, ...]:
     if not table:
         return ()
     # Some devices do not tell these, and are used nevertheless.
-    answers = ["", ""]
-    for number, options in enumerate((["--list-gpus"], ["--query-compute-apps=gpu_uuid", _FORMAT])):
+    answers = [""] * len(_MORE)
+    for number, options in enumerate(_MORE):
         with contextlib.suppress(DeviceError):
             answers[number] = _ask(*options)
     return parse_gpus(table, *answers)
-
-
-def make_unknown(token: str) -> Gpu:
-    """A device of which only its name is known."""
-    return Gpu(token, _make_id(token) if token.isdecimal() else token)
-
-
-def _make_id(index: str) -> str:
-    return f"gpu-{index}"
 
 
 def read_driver() -> tuple[Gpu, ...]:
@@ -149,29 +68,9 @@ def read_driver() -> tuple[Gpu, ...]:
             continue
         index, uuid = str(len(found)), told.get("GPU UUID", "?")
         # Without its id until somebody has used it.
-        found.append(Gpu(index, _make_id(index) if "?" in uuid else uuid, told.get("Model", "")))
+        uuid = make_id(index) if "?" in uuid else uuid
+        found.append(Gpu(index, uuid, told.get("Model", ""), place=make_place(file.parent.name)))
     return tuple(found)
-
-
-def find_named(gpus: Sequence[Gpu], tokens: Sequence[str]) -> list[Gpu]:
-    """The device of each name."""
-    return [
-        next((gpu for gpu in gpus if gpu.answers_to(token)), make_unknown(token))
-        for token in tokens
-    ]
-
-
-def choose_visible(gpus: Sequence[Gpu], visible: Sequence[str] | None) -> list[tuple[str, Gpu]]:
-    """The devices that may be used, by what to call them; in the order of the choice."""
-    if visible is None:
-        return [(gpu.token, gpu) for gpu in gpus]
-    found: list[tuple[str, Gpu]] = []
-    for token in visible:
-        known = next((gpu for gpu in gpus if gpu.answers_to(token)), None)
-        if known is None:
-            break  # for CUDA, the list ends with what is not there
-        found.append((token, known))
-    return found
 
 
 def _ask(*options: str) -> str:

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from sparktrain.agent.devices import count_aside, count_training, split_devices
+from sparktrain.agent.devices import split_devices
 from sparktrain.agent.executor import find_executor, find_start
+from sparktrain.agent.given import make_given
 from sparktrain.agent.keeper import KeeperSpec, start_keeper
-from sparktrain.agent.node_devices import Given
 from sparktrain.spec import NodeSpec, RunSpec
 
 if TYPE_CHECKING:
@@ -43,14 +43,12 @@ class StartTask:
         wish = self.spec.devices
         resource = context.resources().get(wish.resource)
         shares = split_devices(nodes, resource.addresses, wish) if resource is not None else None
-        hosts = [info.address.rsplit(":", 1)[0] for info in context.getTaskInfos()]
-        num_here = count_training(self.nodes, hosts, hosts[index])
-        aside = count_aside(wish, self.nodes, hosts, hosts[index])
+        executors = [info.address for info in context.getTaskInfos()]
         problem = ""
         try:
             for node in nodes:
                 own = None if shares is None else shares.get(node.name, ())
-                given = Given(own, num_here, aside)
+                given = make_given(own, self.nodes, wish, executors, index)
                 start_keeper(KeeperSpec(self.spec, node, host, pid, find_start(pid), given))
         except Exception as error:
             # Not raised: Spark would try the whole stage again, and start every node twice.

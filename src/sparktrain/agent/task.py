@@ -18,13 +18,14 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from sparktrain.agent import rendezvous
 from sparktrain.agent.departure import Departure
-from sparktrain.agent.devices import count_aside, count_training, split_devices
+from sparktrain.agent.devices import split_devices
 from sparktrain.agent.failure import NodeFailureError
 from sparktrain.agent.feed import Feeder
+from sparktrain.agent.given import make_given
 from sparktrain.agent.holding import Holding, is_holder
 from sparktrain.agent.job import describe_data, make_job
 from sparktrain.agent.lifeline import Lifeline
-from sparktrain.agent.node_devices import Devices, Given, NodeDevices, choose_variables
+from sparktrain.agent.node_devices import Devices, NodeDevices, choose_variables
 from sparktrain.agent.node_trainer import NodeTrainer
 from sparktrain.agent.process import (
     TrainerProcess,
@@ -201,15 +202,13 @@ class Agent:
     def _find_devices(self) -> Iterator[Devices]:
         """This node's GPUs, for as long as its trainer may be there."""
         spec, wish = self._spec, self._spec.devices
-        hosts = [info.address.rsplit(":", 1)[0] for info in self._context.getTaskInfos()]
-        host = hosts[self._context.partitionId()]
-        num_here = count_training(spec.nodes, hosts, host)
-        aside = count_aside(wish, spec.nodes, hosts, host)
         addresses = None
         if (resource := self._context.resources().get(wish.resource)) is not None:
             shares = split_devices([self._node], resource.addresses, wish)
             addresses = shares.get(self._node.name, ())
-        here = Given(addresses, num_here, aside, is_restart=spec.attempt > 0)
+        executors = [info.address for info in self._context.getTaskInfos()]
+        index = self._context.partitionId()
+        here = make_given(addresses, spec.nodes, wish, executors, index, spec.attempt > 0)
         given = NodeDevices(wish, self._node, here, spec.env, spec.run_id)
         try:
             devices = given.__enter__()

@@ -17,7 +17,8 @@ from rich.text import Text
 
 from sparktrain import embedded
 from sparktrain.agent.devices import VISIBLE, split_devices
-from sparktrain.agent.node_devices import Given, NodeDevices
+from sparktrain.agent.given import Given
+from sparktrain.agent.node_devices import NodeDevices
 from sparktrain.agent.rendezvous import find_differences, find_versions
 from sparktrain.driver import spark_facts
 from sparktrain.driver.gpu_plan import GpuPlan, plan_gpus

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from sparktrain.agent import nvidia
 from sparktrain.agent.claims import Claims
 from sparktrain.agent.devices import VISIBLE, read_visible
+from sparktrain.agent.gpus import choose_visible
 from sparktrain.driver import spark_facts
 from sparktrain.errors import DeviceError
 
@@ -115,7 +116,7 @@ def describe_host(environ: Mapping[str, str], claims_dir: str = "") -> HostGpus:
     host, visible = socket.gethostname(), read_visible(environ)
     claims = Claims(folder=claims_dir)
     try:
-        usable = nvidia.choose_visible(nvidia.find_gpus(visible), visible)
+        usable = choose_visible(nvidia.find_gpus(visible), visible)
         if not usable:
             return HostGpus(host)  # whether or not something could be claimed here
         # While one looks, it holds names of devices, which another one would take for claims.
@@ -124,7 +125,7 @@ def describe_host(environ: Mapping[str, str], claims_dir: str = "") -> HostGpus:
                 KnownGpu(
                     gpu.uuid,
                     gpu.total_mb,
-                    claims.count_free(gpu.uuid),
+                    claims.count_free(gpu.key),
                     gpu.is_busy,
                     bool(gpu.parent),
                 )
