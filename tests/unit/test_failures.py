@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from sparktrain.agent.failure import NodeFailureError
 from sparktrain.driver.failures import (
     explain_spark_error,
+    explain_start,
     make_launch_timeout,
     make_timeout,
     to_error,
@@ -244,3 +246,18 @@ def test_errors_of_spark_are_explained_with_what_to_do(text: str, told: str, adv
     assert advice in error.advice
     assert ".." not in str(error)
     assert "\n" not in str(error)
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"), [("taken", DevicesTakenError), ("devices", NodeFailedError)]
+)
+def test_a_cluster_whose_nodes_do_not_get_their_gpus(
+    record: RunRecord, kind: str, expected: type[Exception]
+) -> None:
+    failure = Failure(node="worker:0", host="a", kind=kind, what="1 are needed, 0 are there")
+    told = f"RuntimeError: worker:0 could not start on a: {NodeFailureError(failure)}"
+    error = explain_start(["RuntimeError: out of luck", told], record)
+    assert type(error) is expected
+    assert str(error).startswith("worker:0 on a: 1 are needed, 0 are there.")
+    other = explain_start(["RuntimeError: out of luck"], record)
+    assert type(other) is LaunchError and "out of luck `sparktrain doctor`" in str(other)

@@ -14,15 +14,18 @@ import cloudpickle
 import psutil
 import pytest
 
+from gpu_host import OTHER
 from sparktrain.agent.executor import find_start
+from sparktrain.agent.failure import find_failure
 from sparktrain.agent.given import Given
 from sparktrain.agent.keeper import KeeperSpec, start_keeper
+from sparktrain.agent.node_devices import NodeDevices
 from sparktrain.driver import pulse
 from sparktrain.driver.hub import Hub
 from sparktrain.driver.plan import Plan
 from sparktrain.driver.record import RunRecord
 from sparktrain.settings import Settings
-from sparktrain.spec import NodeSpec
+from sparktrain.spec import DeviceWish, NodeSpec
 from sparktrain.wire.messages import End
 
 NODE = NodeSpec("chief", 0)
@@ -237,3 +240,21 @@ def test_a_node_sees_the_devices_it_was_given_and_a_ps_none(
     scene.start(given=Given(("3", "4")))
     line = (f"{role}:0", f"devices {expected}")
     wait_until(lambda: line in scene.hub.take_lines(), 10.0)
+
+
+@pytest.mark.parametrize(("per_worker", "kind"), [(5, "devices"), (1, "taken")])
+def test_a_keeper_without_its_gpus_says_whether_others_have_them(
+    gpus: list[str], plan: Plan, per_worker: int, kind: str
+) -> None:
+    wish = DeviceWish(per_worker=per_worker)
+    run = dataclasses.replace(plan.make_spec(0), devices=wish)
+    me = os.getpid()
+    with (
+        NodeDevices(DeviceWish(per_worker=3), NODE, Given(), {}, OTHER),
+        pytest.raises(RuntimeError) as caught,
+    ):
+        start_keeper(KeeperSpec(run, NODE, "127.0.0.1", me, find_start(me)))
+    failure = find_failure(str(caught.value))
+    assert failure is not None
+    assert (failure.node, failure.host, failure.kind) == (CHIEF, "127.0.0.1", kind)
+    assert f"{per_worker} are needed, 0 are there" in failure.what

@@ -8,6 +8,7 @@ import json
 import re
 import zlib
 
+from sparktrain.errors import DeviceError
 from sparktrain.spec import Failure
 
 _MARK = re.compile(r"sparktrain-failure:([A-Za-z0-9+/=]+):")
@@ -20,6 +21,12 @@ class NodeFailureError(Exception):
         packed = zlib.compress(json.dumps(failure.to_dict()).encode())
         mark = base64.b64encode(packed).decode()
         super().__init__(f"{failure.node} failed: {failure.what}. sparktrain-failure:{mark}:")
+
+
+def make_device_failure(node: str, host: str, error: DeviceError) -> Failure:
+    """Of a node that does not get its GPUs."""
+    kind = "taken" if error.is_taken else "devices"
+    return Failure(node=node, host=host, kind=kind, what=str(error).rstrip("."))
 
 
 def find_failure(text: str) -> Failure | None:

@@ -24,6 +24,7 @@ from typing import Any
 from sparktrain.agent import rendezvous
 from sparktrain.agent.doors import make_door
 from sparktrain.agent.executor import ProcessWatch
+from sparktrain.agent.failure import NodeFailureError, make_device_failure
 from sparktrain.agent.given import Given
 from sparktrain.agent.job import describe_data, make_job
 from sparktrain.agent.node_devices import Devices, NodeDevices, choose_variables
@@ -217,7 +218,8 @@ class Keeper:
                 NodeDevices(run.devices, self._node, given, run.env, run.run_id)
             )
         except DeviceError as error:
-            raise SystemExit(str(error)) from None  # whoever started us reads it
+            failure = make_device_failure(self._node.name, self._spec.host, error)
+            raise SystemExit(str(NodeFailureError(failure))) from None  # our starter reads it
 
     def _let_go(self, trainer: TrainerProcess) -> None:
         """Gives a trainer whose function has failed the time to go by itself."""

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from sparktrain.agent import rendezvous
 from sparktrain.agent.departure import Departure
 from sparktrain.agent.devices import split_devices
-from sparktrain.agent.failure import NodeFailureError
+from sparktrain.agent.failure import NodeFailureError, make_device_failure
 from sparktrain.agent.feed import Feeder
 from sparktrain.agent.given import make_given
 from sparktrain.agent.holding import Holding, is_holder
@@ -213,9 +213,7 @@ class Agent:
         try:
             devices = given.__enter__()
         except DeviceError as error:
-            what = str(error).rstrip(".")
-            kind = "taken" if error.is_taken else "devices"
-            self._refuse(Failure(node=self._node.name, host=self._host, kind=kind, what=what))
+            self._refuse(make_device_failure(self._node.name, self._host, error))
         try:
             yield devices
         finally:

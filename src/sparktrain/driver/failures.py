@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from sparktrain.agent.failure import find_failure
 from sparktrain.driver import state
 from sparktrain.driver.plan import Plan
 from sparktrain.driver.record import RunRecord
@@ -51,6 +54,17 @@ def to_error(failure: Failure, record: RunRecord, num_restarts: int | None) -> S
         tail=failure.tail or record.tail(failure.node),
         log_path=str(log_path) if log_path.exists() else "",
         advice=advice,
+    )
+
+
+def explain_start(problems: Sequence[str], record: RunRecord) -> SparktrainError:
+    """For what tasks say that did not get the nodes of a cluster started."""
+    for problem in problems:
+        if (failure := find_failure(problem)) is not None:
+            return to_error(failure, record, None)
+    return LaunchError(
+        problem=f"A node could not be started: {problems[0]}",
+        advice="`sparktrain doctor` looks at the Python of the executors.",
     )
 
 

@@ -132,10 +132,7 @@ class Group:
                 if job.is_done() and job.error is not None:
                     raise failures.explain_spark_error(str(job.error)) from job.error
                 if job.is_done() and (problems := [row[0] for row in job.value if row[0]]):
-                    raise LaunchError(
-                        problem=f"A node could not be started: {problems[0]}",
-                        advice="`sparktrain doctor` looks at the Python of the executors.",
-                    )
+                    raise failures.explain_start(problems, self.record)
                 if self.hub.is_doubled:
                     raise LaunchError(
                         problem="Spark lost an executor while the nodes were starting.",
