@@ -52,11 +52,22 @@ def find_room(spark: Any, settings: Settings, num_trials: int) -> GpuRoom:
     if plan.amount or plan.wish.per_worker == 0 or slots == 0:
         return GpuRoom()
     slots = slots or util.count_executors(spark)
-    return plan_room(ask_hosts(spark, slots), plan.wish, slots, num_trials)
+    survey = ask_hosts(spark, slots, settings.slot_wait_s, plan.wish.claims_dir)
+    return plan_room(survey.hosts, plan.wish, slots, num_trials, survey.is_complete)
 
 
-def plan_room(hosts: Sequence[HostGpus], wish: DeviceWish, slots: int, num_trials: int) -> GpuRoom:
-    """Shares out what is free, or all of it where others have everything: they may be done soon."""
+def plan_room(
+    hosts: Sequence[HostGpus],
+    wish: DeviceWish,
+    slots: int,
+    num_trials: int,
+    is_complete: bool = True,
+) -> GpuRoom:
+    """Shares out what is free, or all of it where others have everything: they may be done soon.
+
+    Args:
+        is_complete: Whether these are all hosts; else there may be a GPU for every slot.
+    """
     check_hosts(hosts, wish, 0, 0)
     for one in hosts:
         if one.total < (wish.per_worker or 0):
@@ -81,6 +92,8 @@ def plan_room(hosts: Sequence[HostGpus], wish: DeviceWish, slots: int, num_trial
         settings["gpus_at_most"] = share
         # A host with less than a share has room for one, which takes what there is.
         room = sum(max(one.free // share, min(one.free, 1)) for one in known)
+    if not is_complete:
+        return GpuRoom(settings)
     if wish.per_worker is None and not all(one.gpus for one in hosts):
         return GpuRoom(settings)  # on hosts without GPUs any number trains without
     return GpuRoom(settings, max(0, slots - room))

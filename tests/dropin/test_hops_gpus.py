@@ -62,6 +62,14 @@ def test_room(
     assert plan_room(hosts, wish, slots, num_trials) == GpuRoom(settings, idle)
 
 
+def test_room_on_hosts_of_which_some_did_not_answer() -> None:
+    hosts = [make_host("a", 2, 2)]
+    assert plan_room(hosts, ONE, 4, 20) == GpuRoom({}, 2)
+    assert plan_room(hosts, ONE, 4, 20, is_complete=False) == GpuRoom({}, 0)
+    assert plan_room(hosts, AUTO, 2, 20, is_complete=False) == GpuRoom({"gpus_at_most": 1}, 0)
+    assert plan_room([], AUTO, 2, 20, is_complete=False) == GpuRoom({}, 0)
+
+
 @pytest.mark.parametrize(
     ("hosts", "wish", "pattern"),
     [

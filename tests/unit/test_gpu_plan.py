@@ -214,6 +214,26 @@ def test_what_fits_on_hosts() -> None:
         check_hosts([HostGpus("a", problem="it hangs.")], DeviceWish(memory_fraction=0.1), 2, 0)
 
 
+@pytest.mark.parametrize(
+    ("wish", "num_workers", "evaluator_gpus"),
+    [
+        (DeviceWish(per_worker=1), 5, 0),
+        (DeviceWish(per_worker=5), 1, 0),
+        (DeviceWish(memory_mb=1001), 1, 0),
+        (DeviceWish(), 1, 4),
+    ],
+)
+def test_hosts_that_did_not_answer_may_have_more(
+    wish: DeviceWish, num_workers: int, evaluator_gpus: int
+) -> None:
+    hosts = [make_host("a", 4, 3, total_mb=1000), make_host("b", 2, 1, total_mb=1000)]
+    with pytest.raises(DeviceError):
+        check_hosts(hosts, wish, num_workers, evaluator_gpus)
+    check_hosts(hosts, wish, num_workers, evaluator_gpus, is_complete=False)
+    with pytest.raises(DeviceError, match="a: it hangs"):
+        check_hosts([HostGpus("a", problem="it hangs.")], wish, 1, 0, is_complete=False)
+
+
 class Session:
     """What a session of one machine says; it runs no jobs."""
 

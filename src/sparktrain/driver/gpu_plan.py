@@ -162,7 +162,8 @@ def check_gpus(
     evaluator_gpus = wish.per_evaluator if has_evaluator else 0
     if wish.per_worker or evaluator_gpus or (wish.is_shared and wish.per_worker is None):
         slots = spark_facts.count_slots(spark)
-        check_hosts(ask_hosts(spark, slots or num_tasks), wish, num_workers, evaluator_gpus)
+        survey = ask_hosts(spark, slots or num_tasks, wait_s, wish.claims_dir)
+        check_hosts(survey.hosts, wish, num_workers, evaluator_gpus, survey.is_complete)
     elif wish.per_worker is None and (
         (machine := describe_machine(spark, wish.claims_dir)) is not None
     ):
@@ -172,9 +173,17 @@ def check_gpus(
 
 
 def check_hosts(
-    hosts: Sequence[HostGpus], wish: DeviceWish, num_workers: int, evaluator_gpus: int
+    hosts: Sequence[HostGpus],
+    wish: DeviceWish,
+    num_workers: int,
+    evaluator_gpus: int,
+    is_complete: bool = True,
 ) -> None:
-    """Refuses what the hosts' own devices are not enough for."""
+    """Refuses what the hosts' own devices are not enough for.
+
+    Args:
+        is_complete: Whether these are all devices; else nodes find out whether there are enough.
+    """
     for one in hosts:
         if one.problem:
             raise DeviceError(
@@ -184,8 +193,8 @@ def check_hosts(
                 advice="See to that host first, or leave it out.",
             )
     gpus = [gpu for one in hosts for gpu in one.gpus]
-    if not gpus and not wish.per_worker and not evaluator_gpus:
-        return  # they train without
+    if not is_complete or (not gpus and not wish.per_worker and not evaluator_gpus):
+        return  # there may be more; or they train without
     if gpus and not any(count_shares(wish, gpu.total_mb) for gpu in gpus):
         raise make_memory_error(wish, max(gpu.total_mb for gpu in gpus))
     # Without a number, each worker takes one or more; those of a host without GPUs take none.

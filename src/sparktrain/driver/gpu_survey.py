@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import socket
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from sparktrain.agent import nvidia
 from sparktrain.agent.claims import Claims
 from sparktrain.agent.devices import VISIBLE, read_visible
+from sparktrain.agent.executor import find_executor
 from sparktrain.agent.gpus import choose_visible
 from sparktrain.driver import spark_facts
 from sparktrain.errors import DeviceError
@@ -20,6 +22,9 @@ from sparktrain.errors import DeviceError
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
+
+#: How long to wait before executors that were busy are asked again.
+TICK_S = 0.5
 
 
 @dataclass(frozen=True)
@@ -71,10 +76,38 @@ class HostGpus:
         return any(gpu.is_part for gpu in self.gpus)
 
 
-def ask_hosts(spark: SparkSession, num_tasks: int) -> list[HostGpus]:
-    """One row for each host of the executors."""
-    stage = spark.range(0, num_tasks, 1, num_tasks).mapInArrow(_describe, "card string")
-    return merge_hosts(read_card(json.loads(row.card)) for row in stage.collect())
+@dataclass(frozen=True)
+class Survey:
+    """What executors answered.
+
+    Attributes:
+        hosts: One for each host.
+        is_complete: Whether all executors did. Those whose slots others have are not heard.
+    """
+
+    hosts: tuple[HostGpus, ...]
+    is_complete: bool = True
+
+
+def ask_hosts(spark: SparkSession, num_tasks: int, wait_s: float, claims_dir: str) -> Survey:
+    """Asks all executors, and again until all have answered or the time is over.
+
+    Not in a barrier stage, which would wait for all slots of the session, while the nodes may
+    need some of them only.
+    """
+    deadline = time.monotonic() + wait_s
+    answers: dict[tuple[str, int], HostGpus] = {}
+    ask = _Describe(claims_dir)
+    while True:
+        stage = spark.range(0, num_tasks, 1, num_tasks).mapInArrow(ask, "card string")
+        for row in stage.collect():
+            card = json.loads(row.card)
+            answers[card["host"], card["executor"]] = read_card(card)
+        wished = spark_facts.count_executors(spark)
+        is_complete = wished is not None and len(answers) >= wished
+        if is_complete or wished is None or time.monotonic() > deadline:
+            return Survey(tuple(merge_hosts(answers.values())), is_complete)
+        time.sleep(TICK_S)
 
 
 def describe_machine(spark: SparkSession, claims_dir: str = "") -> HostGpus | None:
@@ -102,13 +135,20 @@ def merge_hosts(found: Iterable[HostGpus]) -> list[HostGpus]:
     return list(merged.values())
 
 
-def _describe(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    import pyarrow as pa
+@dataclass(frozen=True)
+class _Describe:
+    """What the tasks run."""
 
-    for _ in batches:
-        pass
-    card = make_card(describe_host(os.environ))
-    yield pa.RecordBatch.from_pydict({"card": [json.dumps(card)]})
+    claims_dir: str
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
+
+        for _ in batches:
+            pass
+        card = make_card(describe_host(os.environ, self.claims_dir))
+        card["executor"] = find_executor()
+        yield pa.RecordBatch.from_pydict({"card": [json.dumps(card)]})
 
 
 def describe_host(environ: Mapping[str, str], claims_dir: str = "") -> HostGpus:

@@ -67,6 +67,17 @@ def count_slots(spark: SparkSession, profile: Any = None) -> int | None:
     return int(context.maxNumConcurrentTasks(profile._java_resource_profile))
 
 
+def count_executors(spark: SparkSession) -> int | None:
+    """How many executors there are now; None if the session cannot tell."""
+    if not is_connect(spark):
+        known = int(spark.sparkContext._jsc.sc().getExecutorMemoryStatus().size())
+        return max(known - 1, 1)  # the driver is there too, and in local mode it is the executor
+    master = get_conf(spark, "spark.master") or ""
+    if found := _LOCAL_CLUSTER.match(master):
+        return int(found[1])
+    return 1 if master.startswith("local") else None
+
+
 def wait_for_slots(
     spark: SparkSession, needed: int, wait_s: float, profile: Any = None
 ) -> tuple[int | None, float]:
