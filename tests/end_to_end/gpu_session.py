@@ -344,6 +344,44 @@ def run_nvidia(folder: Path) -> dict[str, Any]:
     return answer
 
 
+#: In the Python of executors: each is a container that does not see the names of others.
+APART = """
+from contextlib import nullcontext
+from sparktrain.agent.names import Names
+Names._bind = lambda self, name: nullcontext()
+"""
+
+
+def run_apart(folder: Path) -> dict[str, Any]:
+    """Executors that are containers of one host, which has two GPUs."""
+    ids = [f"GPU-{uuid.uuid4()}" for _ in range(2)]
+    rows = "; ".join(f"echo '{n}, {one}, 1000, 1, A100'" for n, one in enumerate(ids))
+    (folder / "bin").mkdir()
+    write_script(folder / "bin" / "nvidia-smi", f"case $1 in --query-gpu=*) {rows};; esac")
+    (folder / "bin" / "sitecustomize.py").write_text(APART)
+    paths = [str(folder / "bin"), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
+    conf = {
+        "spark.executorEnv.PATH": f"{folder / 'bin'}{os.pathsep}{os.environ['PATH']}",
+        "spark.executorEnv.PYTHONPATH": os.pathsep.join(paths),
+    }
+    spark = st.session(conf=conf)
+    (folder / "claims").mkdir()
+    claims: dict[str, Any] = {"gpu_claims_dir": str(folder / "claims"), "num_workers": 2}
+    answer = {
+        "ids": ids,
+        "run": see(spark, folder, num_workers=2, gpus_per_worker=1),
+        "cluster": see(spark, folder, st.cluster, num_workers=2),
+        "doctor": [one.text for one in check_spark(spark) if not one.ok],
+        "run with claims": see(spark, folder, gpus_per_worker=1, **claims),
+        "cluster with claims": see(spark, folder, st.cluster, **claims),
+    }
+    options: dict[str, Any] = {"distribution": "none", "progress": False, "spark": spark}
+    with st.cluster(stay, run_dir=folder / "c", **options, **claims):
+        answer["beside"] = see(spark, folder, st.cluster, **claims)
+    spark.stop()
+    return answer
+
+
 def main(kind: str, folder: Path) -> None:
     os.environ.pop("CUDA_VISIBLE_DEVICES", None)
     kinds = {
@@ -352,6 +390,7 @@ def main(kind: str, folder: Path) -> None:
         "standalone": run_standalone,
         "machine": run_machine,
         "nvidia": run_nvidia,
+        "apart": run_apart,
     }
     (folder / "answer.json").write_text(json.dumps(kinds[kind](folder)))
 

@@ -117,3 +117,19 @@ def test_gpus_that_spark_does_not_know(tmp_path: Path) -> None:
     assert (kind, was_begun) == ("NodeFailedError", True)
     assert "nvidia-smi fails on this host" in text and "exit code 15" in text
     assert answer["cached"] == [2, 2]
+
+
+@pytest.mark.slow
+def test_containers_that_share_a_host(tmp_path: Path) -> None:
+    answer = run("apart", tmp_path)
+    for name in ("run", "cluster"):
+        kind, text, was_begun = answer[name]
+        assert (kind, was_begun) == ("NodeFailedError", True), name
+        assert f"took the same GPU, {answer['ids'][0]}: " in text and "gpu_claims_dir" in text
+        found = answer[f"{name} with claims"]
+        assert split(found, "chief-0", "worker-0") == sorted(answer["ids"]), name
+    (told,) = answer["doctor"]
+    assert f"took the same GPU, {answer['ids'][0]}: " in told and "gpu_claims_dir" in told
+    kind, text, was_begun = answer["beside"]
+    assert (kind, was_begun) == ("DevicesTakenError", True)
+    assert "are needed" in text and "doctor" not in text

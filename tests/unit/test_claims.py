@@ -19,6 +19,7 @@ import pytest
 from gpu_host import HERE, NODES, OTHER, RUN, count_free, see
 from sparktrain.agent import claims, names
 from sparktrain.agent.claims import Claims
+from sparktrain.agent.device_refusals import find_doubled
 from sparktrain.agent.node_devices import NodeDevices
 from sparktrain.driver.gpu_survey import HostGpus, describe_host
 from sparktrain.errors import DeviceError
@@ -122,3 +123,10 @@ def test_a_folder_that_is_not_mounted(gpus: list[str], tmp_path: Path) -> None:
     with pytest.raises(DeviceError, match=r"claims_dir=.*none: .*no folder.* Mount one folder"):
         NodeDevices(wish, NODES[0], HERE, {}, RUN).__enter__()
     assert "no folder" in describe_host({}, str(tmp_path / "none")).problem
+
+
+def test_containers_that_do_not_see_each_others_claims() -> None:
+    taken = [("a", ("GPU-1", "0")), ("b", ("MIG-2",)), ("c", ("GPU-3", "0")), ("d", ())]
+    assert find_doubled(taken) == ""  # every host has a GPU 0
+    text = find_doubled([*taken, ("e", ("GPU-4", "MIG-2"))])
+    assert text.startswith("b and e took the same GPU, MIG-2: ") and "gpu_claims_dir" in text

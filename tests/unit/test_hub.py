@@ -72,12 +72,13 @@ class Node:
         return [message for message in self.heard if not isinstance(message, Beat)]
 
 
-def make_card(name: str, port: int = 1) -> dict[str, Any]:
+def make_card(name: str, port: int = 1, devices: tuple[str, ...] = ()) -> dict[str, Any]:
     from sparktrain.version import __version__
 
     door = {"node": name, "host": "h", "port": 2, "path": "", "certificate": ""}
     versions = {"sparktrain": __version__}
-    return {"node": name, "host": "h", "port": port, "versions": versions, "door": door}
+    card = {"node": name, "host": "h", "port": port, "versions": versions, "door": door}
+    return {**card, "devices": list(devices)}
 
 
 def wait_until(is_so: Callable[[], bool], timeout_s: float = 10.0) -> None:
@@ -143,6 +144,15 @@ def test_a_node_hears_what_was_said_while_it_had_no_link(hub: Hub) -> None:
         with Node(hub, WORKER) as other:
             other.link.send(Arrived(make_card(WORKER, port=9)))
             wait_until(lambda: hub.is_doubled)
+
+
+def test_nodes_with_the_same_gpu_are_not_introduced(hub: Hub) -> None:
+    with Node(hub, CHIEF) as chief, Node(hub, WORKER) as worker:
+        chief.link.send(Arrived(make_card(CHIEF, devices=("GPU-1", "GPU-2"))))
+        worker.link.send(Arrived(make_card(WORKER, devices=("GPU-2",))))
+        wait_until(lambda: bool(hub.doubled))
+        assert hub.doubled.startswith("chief:0 on h and worker:0 on h took the same GPU, GPU-2")
+        assert not chief.told() and not worker.told()
 
 
 def test_what_is_told_twice_counts_once(hub: Hub) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from sparktrain.agent.devices import VISIBLE
 from sparktrain.agent.gpus import Gpu
@@ -113,3 +113,24 @@ def make_empty_error(empty: Sequence[Gpu], needed: int) -> DeviceError:
         found=needed - len(empty),
         advice="Make parts (nvidia-smi mig -cgi ... -C) or turn the mode off (nvidia-smi -mig 0).",
     )
+
+
+def find_doubled(taken: Iterable[tuple[str, Sequence[str]]]) -> str:
+    """What is wrong where several have one device, each for itself alone; empty if nothing is.
+
+    Args:
+        taken: Who has which devices.
+    """
+    owners: dict[str, list[str]] = {}
+    for who, devices in taken:
+        for one in devices:
+            owners.setdefault(one, []).append(who)
+    for one, found in owners.items():
+        # What has no id of its own has a number, which every host has.
+        if len(found) > 1 and one.startswith(("GPU-", "MIG-")):
+            return (
+                f"{' and '.join(found)} took the same GPU, {one}: they are in containers of one"
+                " host that do not see each other's claims; mount a folder of the host into all of"
+                " them, and give it as gpu_claims_dir"
+            )
+    return ""

@@ -175,7 +175,7 @@ class Keeper:
             folder = Path(tempfile.mkdtemp(prefix="sparktrain-door-"))
             stack.callback(shutil.rmtree, folder, ignore_errors=True)
             holder = stack.enter_context(rendezvous.reserve_port())
-            devices = self._find_devices(stack)
+            self._devices = devices = self._find_devices(stack)
             wished = choose_variables(self._node, devices, self._run.env)
             env = make_environment(os.environ, wished, find_python_path())
             trainer = TrainerProcess(
@@ -233,7 +233,14 @@ class Keeper:
         sees_run_dir = (Path(self._run.run_dir) / RUN_FILE).exists()
         door = {**self._door.to_dict(), "port": door_port}
         return asdict(
-            rendezvous.make_card(self._node, self._spec.host, self._port, sees_run_dir, door=door)
+            rendezvous.make_card(
+                self._node,
+                self._spec.host,
+                self._port,
+                sees_run_dir,
+                door=door,
+                devices=self._devices.ids,
+            )
         )
 
     def _on_frame(self, values: dict[str, Any]) -> None:

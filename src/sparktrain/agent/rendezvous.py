@@ -47,6 +47,8 @@ class NodeCard:
     spilled: Sequence[Sequence[int]] = ()
     #: Where a parameter server is reached.
     door: Mapping[str, Any] | None = None
+    #: The ids of GPUs that it has for itself alone.
+    devices: Sequence[str] = ()
     #: Why it cannot take part; empty if it can.
     problem: str = ""
 
@@ -101,6 +103,7 @@ def make_card(
     desk: ControlAddress | None = None,
     spilled: Sequence[Sequence[int]] = (),
     door: Mapping[str, Any] | None = None,
+    devices: Sequence[str] = (),
     problem: str = "",
 ) -> NodeCard:
     return NodeCard(
@@ -113,6 +116,7 @@ def make_card(
         desk=desk,
         spilled=[list(one) for one in spilled],
         door=door,
+        devices=list(devices),
         problem=problem,
     )
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from sparktrain.agent import rendezvous
 from sparktrain.agent.departure import Departure
+from sparktrain.agent.device_refusals import find_doubled
 from sparktrain.agent.devices import split_devices
 from sparktrain.agent.failure import NodeFailureError, make_device_failure
 from sparktrain.agent.feed import Feeder
@@ -166,7 +167,7 @@ class Agent:
             trainer = self._start(devices)
             feeder.is_kept = self._may_restart  # until it is known how this ends
             spills = feeder.find_earlier()
-            cards = self._meet(holder.getsockname()[1], list(spills))
+            cards = self._meet(holder.getsockname()[1], list(spills), devices.ids)
             addresses = {card.node: (card.host, card.port) for card in cards}
             stores = [dict(card.door) for card in cards if card.door is not None]
             self._trainer.tell(
@@ -324,7 +325,9 @@ class Agent:
         may_follow = self._may_restart and failure.kind != "versions"
         return may_follow and (self._spec.restart_on_error or not is_own)
 
-    def _meet(self, port: int, spilled: Sequence[Sequence[int]]) -> list[rendezvous.NodeCard]:
+    def _meet(
+        self, port: int, spilled: Sequence[Sequence[int]], gpus: Sequence[str]
+    ) -> list[rendezvous.NodeCard]:
         sees_run_dir = (Path(self._spec.run_dir) / RUN_FILE).exists()
         desk = self._departure.open(self._host)
         door = None
@@ -332,7 +335,9 @@ class Agent:
             door = self._holding.wait(trainer)
             if door is None and (failure := trainer.wait()) is not None:
                 self._refuse(failure)
-        card = rendezvous.make_card(self._node, self._host, port, sees_run_dir, desk, spilled, door)
+        card = rendezvous.make_card(
+            self._node, self._host, port, sees_run_dir, desk, spilled, door, gpus
+        )
         cards = rendezvous.meet(self._context, card)
         if (echo := rendezvous.find_echo(self._node, self._host, cards)) is not None:
             self._fail(echo)
@@ -341,6 +346,9 @@ class Agent:
         if unlike is not None:
             time.sleep(MEETING_WAIT_S)
             self._fail(unlike)
+        if doubled := find_doubled((f"{card.node} on {card.host}", card.devices) for card in cards):
+            time.sleep(MEETING_WAIT_S)
+            self._fail(Failure(self._node.name, self._host, "devices", doubled))
         if not sees_run_dir:
             self._link.log(
                 f"sparktrain: {self._host} does not see the run directory"

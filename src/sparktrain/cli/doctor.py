@@ -8,7 +8,7 @@ import os
 import platform
 import socket
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -16,22 +16,19 @@ from rich.console import Console
 from rich.text import Text
 
 from sparktrain import embedded
-from sparktrain.agent.devices import VISIBLE, split_devices
-from sparktrain.agent.given import Given
-from sparktrain.agent.node_devices import NodeDevices
+from sparktrain.agent.device_refusals import find_doubled
 from sparktrain.agent.rendezvous import find_differences, find_versions
+from sparktrain.cli.doctor_gpus import find_gpus, tell_gpus
 from sparktrain.driver import spark_facts
 from sparktrain.driver.gpu_plan import GpuPlan, plan_gpus
-from sparktrain.driver.gpu_survey import describe_host
 from sparktrain.driver.run_folder import make_run_id
-from sparktrain.errors import DeviceError, SparktrainError
+from sparktrain.errors import SparktrainError
 from sparktrain.settings import resolve
-from sparktrain.spec import WORKER, DeviceWish, NodeSpec
+from sparktrain.spec import DeviceWish
 from sparktrain.version import __version__
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark import BarrierTaskContext
     from pyspark.sql import SparkSession
 
 MIN_PYTHON = (3, 11)
@@ -182,21 +179,10 @@ def check_spark(spark: SparkSession) -> Iterator[Finding]:
         yield Finding("executor", versions["tensorflow"] != "none", f"{row['host']}: {text}")
         if "gpus" in row:
             yield Finding("gpus", "error" not in row["gpus"], f"{row['host']}: {tell_gpus(row)}")
+    if doubled := find_doubled((row["host"], row.get("gpus", {}).get("ids", ())) for row in rows):
+        yield Finding("gpus", False, f"of workers, {doubled}")
     same = "all run the same software"
     yield Finding("versions", not differences, str(differences) if differences else same)
-
-
-def tell_gpus(row: dict[str, Any]) -> str:
-    """What a worker in this slot would get."""
-    found = row["gpus"]
-    if "error" in found:
-        return str(found["error"])
-    there = f"the host has {found['total']}, {found['free']} of them free"
-    if found["given"] is not None:
-        there = f"Spark gives its task {', '.join(found['given']) or 'none'}"
-    limit = f", {found['limit_mb']:,} MB of each" if found["limit_mb"] else ""
-    seen = "sees all that there are" if found["seen"] is None else f"gets {found['seen']}{limit}"
-    return f"{there}; a worker here {seen}"
 
 
 def _ask_executors(
@@ -241,55 +227,6 @@ class ExecutorCheck:
             found = find_gpus(self.wish, BarrierTaskContext.get(), self.run_id)
             card |= {"gpus": found} if found is not None else {}
         yield pa.RecordBatch.from_pydict({"card": [json.dumps(card)]})
-
-
-def find_gpus(wish: DeviceWish, context: BarrierTaskContext, run_id: str) -> dict[str, Any] | None:
-    """What a worker in this slot would get; None where there are no GPUs, or another slot is
-    the worker's.
-    """
-    index, known = context.partitionId(), describe_host(os.environ)
-    addresses = [info.address for info in context.getTaskInfos()]
-    node = NodeSpec(WORKER, index)
-    given = None
-    if (resource := context.resources().get(wish.resource)) is not None:
-        given = split_devices([node], resource.addresses, wish).get(node.name, ())
-    workers = find_workers(addresses, addresses[index], known.free, wish)
-    context.barrier()  # all have looked before the first one claims
-    if given is None and index not in workers:
-        context.barrier()
-        return None
-    try:
-        with NodeDevices(wish, node, Given(given, len(workers)), {}, run_id) as seen:
-            context.barrier()  # nobody lets go before all have theirs
-    except DeviceError as error:
-        context.barrier()
-        return {"error": str(error)}
-    if given is None and not known.total and not seen.variables:
-        return None
-    told = {"given": given, "seen": seen.variables.get(VISIBLE), "limit_mb": seen.limit_mb}
-    return {"total": known.total, "free": known.free, **told}
-
-
-def find_workers(
-    addresses: Sequence[str], own: str, num_free: int, wish: DeviceWish
-) -> tuple[int, ...]:
-    """The slots of this host that a run with one worker for each executor would use.
-
-    A run does not need all slots, and where devices are few, it has fewer workers.
-
-    Args:
-        addresses: Of the executor of each slot; own is that of this one.
-        num_free: The free devices of this host.
-    """
-    host = own.rsplit(":", 1)[0]
-    here = [
-        index
-        for index, address in enumerate(addresses)
-        if address.rsplit(":", 1)[0] == host and addresses.index(address) == index
-    ]
-    if wish.is_shared:
-        return tuple(here)
-    return tuple(here[: max(1, num_free // (wish.per_worker or 1))] if num_free else here)
 
 
 def _find_version(name: str) -> str | None:

@@ -248,6 +248,10 @@ class Group:
             found: Failure | None = Failure(
                 "", "", "versions", what, differences=self.hub.differences
             )
+        elif self.hub.doubled:
+            first = self.plan.nodes[0].name
+            host = snapshot.nodes[first].host
+            found = Failure(first, host, "devices", self.hub.doubled)
         else:
             found = self._find_failure()
         if found is None and any(self._counts(failure) for failure in snapshot.failures):

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from sparktrain.agent import rendezvous
+from sparktrain.agent.device_refusals import find_doubled
 from sparktrain.data.schema import Column
 from sparktrain.driver import state
 from sparktrain.driver.monitor import Monitor
@@ -70,6 +71,8 @@ class Hub(Monitor):
         self.is_doubled = False
         #: What differs between the nodes, if anything does.
         self.differences: Mapping[str, Mapping[str, tuple[str, ...]]] = {}
+        #: What is wrong with the GPUs that the nodes have, if anything is.
+        self.doubled = ""
         #: When links broke.
         self._broken_at: dict[str, float] = {}
         #: Tells tasks what happened; set by who decides on it.
@@ -241,7 +244,11 @@ class Hub(Monitor):
         versions = [("driver", {"sparktrain": __version__})]
         versions += [(name, card["versions"]) for name, card in self._cards.items()]
         self.differences = rendezvous.find_differences(versions)
-        if self.differences:
+        cards = ((node.name, self._cards[node.name]) for node in self._plan.nodes)
+        self.doubled = find_doubled(
+            (f"{name} on {card['host']}", card["devices"]) for name, card in cards
+        )
+        if self.differences or self.doubled:
             return
         addresses = {name: (card["host"], card["port"]) for name, card in self._cards.items()}
         is_periodic = self._plan.settings.distribution == PERIODIC
