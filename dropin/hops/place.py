@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import getpass
 import os
+import posixpath
 import re
 from typing import Any
 
@@ -30,8 +31,12 @@ def to_plain(path: str) -> str:
     return _FILE.sub("", path)
 
 
-def find_project(spark: Any = None) -> str:
-    """The folder of the project, with a slash at its end."""
+def find_project(spark: Any = None, name: str | None = None) -> str:
+    """The folder of the project, with a slash at its end.
+
+    Args:
+        name: Of another project, in a folder beside it.
+    """
     active = spark if spark is not None else find_active()
     wished = os.environ.get(VARIABLE)
     if not wished and active is not None:
@@ -41,7 +46,8 @@ def find_project(spark: Any = None) -> str:
     path = to_plain(wished or os.getcwd())  # noqa: PTH109 (as text)
     if not has_scheme(path):
         path = os.path.abspath(os.path.expanduser(path))  # noqa: PTH100, PTH111 (as text)
-    return path.rstrip("/") + "/"
+    found = path.rstrip("/") + "/"
+    return found if name is None else f"{posixpath.dirname(found.rstrip('/'))}/{name}/"
 
 
 def _find_home(spark: Any) -> str | None:
@@ -56,14 +62,44 @@ def _find_home(spark: Any) -> str | None:
     return f"{base.rstrip('/')}/user/{getpass.getuser()}"
 
 
+def locate(path: str, project: str | None = None) -> str:
+    """The full path of what a program names, in its project or another one."""
+    return make_absolute(str(path), find_project(name=project))
+
+
 def make_absolute(path: str, project: str) -> str:
-    """A path as the project has it: relative to its folder, or from the root of its store."""
-    path = to_plain(path)
+    """A path as programs of a project write it: relative to its folder, also behind a slash.
+
+    Only with a scheme, or below the folder of this project, of one beside it, or /Projects, it is
+    what it says: "/Resources" is a folder of the project, and never one of the host or the store.
+    """
+    if _FILE.match(path):
+        plain = os.path.abspath(to_plain(path))  # noqa: PTH100 (as text)
+        is_own = not has_scheme(project) and is_absolute(plain, project)
+        return plain if is_own else f"file://{plain}"
     if has_scheme(path):
         return path
+    if is_absolute(path, project):
+        return find_store(project) + path
+    return project + path.lstrip("/")
+
+
+def is_absolute(path: str, project: str) -> bool:
+    """Whether a path without a scheme begins at the root of the project's store."""
     if not path.startswith("/"):
-        return project + path
-    return find_store(project) + path
+        return False
+    path = posixpath.normpath(path)
+    own = project[len(find_store(project)) :].rstrip("/")
+    beside = posixpath.dirname(own)
+    return f"{path}/".startswith((f"{own}/", "/Projects/")) or (
+        beside not in ("", "/") and path.startswith(f"{beside}/")
+    )
+
+
+def find_local(path: str) -> str | None:
+    """A full path as one of this machine; None if it is in a store."""
+    plain = to_plain(path)
+    return None if has_scheme(plain) else plain
 
 
 def find_store(project: str) -> str:

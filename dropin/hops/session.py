@@ -11,16 +11,18 @@ if TYPE_CHECKING:
 
 
 def find_active() -> Any:
-    """The active session; None if there is none, and where pyspark was never loaded."""
+    """The session of this process, whichever thread asks; None if there is none, and where
+    pyspark was never loaded.
+    """
     if "pyspark" not in sys.modules:
         return None
-    from pyspark.sql import SparkSession
+    from sparktrain.embedded import find_session as find_any
 
-    return SparkSession.getActiveSession()
+    return find_any()
 
 
 def find_session(spark: Any = None) -> Any:
-    """The given session, else the active one, else the embedded one."""
+    """The given session, else that of the process, else the embedded one."""
     from sparktrain.training import find_session as find_embedded
 
     found = spark if spark is not None else find_active()
