@@ -23,6 +23,31 @@ def open_path(path: str) -> tuple[Any, str]:
     return open_store(path, {})
 
 
+def exists(path: str) -> bool:
+    filesystem, name = open_path(path)
+    return bool(filesystem.exists(name))
+
+
+def make_folder(path: str) -> None:
+    filesystem, name = open_path(path)
+    filesystem.makedirs(name, exist_ok=True)
+
+
+def write(path: str, data: str | bytes) -> None:
+    """Text or bytes as a whole file, in a folder that need not be there."""
+    filesystem, name = open_path(path)
+    filesystem.makedirs(posixpath.dirname(name), exist_ok=True)
+    with filesystem.open(name, "wb") as stream:
+        stream.write(data.encode() if isinstance(data, str) else data)
+
+
+def read(path: str) -> bytes:
+    """The bytes of a whole file."""
+    filesystem, name = open_path(path)
+    with filesystem.open(name, "rb") as stream:
+        return bytes(stream.read())
+
+
 def put(source: str, path: str) -> None:
     """Copies a file or a folder of this machine to just that name."""
     filesystem, target = open_path(path)
@@ -78,12 +103,16 @@ def _copy_file(filesystem: Any, name: str, others: Any, to: str) -> None:
 
 
 def move(filesystem: Any, name: str, others: Any, to: str) -> None:
-    """Moves a file or a folder to just that name, in the same store or another."""
+    """Moves a file or a folder to just that name, in any store, where nothing is."""
     from fsspec import AbstractFileSystem
 
     name, to = name.rstrip("/"), to.rstrip("/")
     if filesystem is others and name == to:
         return
+    if not filesystem.exists(name):
+        raise FileNotFoundError(f"{name} does not exist")
+    if others.exists(to):
+        raise FileExistsError(f"{to} is there already; delete it first, or give another name")
     # Stores that cannot rename have the mv of the base, which takes patterns.
     if filesystem is others and type(filesystem).mv is not AbstractFileSystem.mv:
         filesystem.mv(name, to, recursive=filesystem.isdir(name))
@@ -123,7 +152,9 @@ def copy_new(filesystem: Any, name: str, others: Any, target: str, overwrite: bo
     if not filesystem.exists(name):
         raise FileNotFoundError(f"{name} does not exist")
     to = name_target(others, name, target)
-    if filesystem is others and f"{name.rstrip('/')}/".startswith(f"{to}/"):
+    if filesystem is others and f"{_resolve(filesystem, name)}/".startswith(
+        f"{_resolve(others, to)}/"
+    ):
         raise OSError(f"{name} is, or is in, {to}; it cannot be copied over that")
     if others.exists(to):
         if not overwrite:
@@ -132,12 +163,17 @@ def copy_new(filesystem: Any, name: str, others: Any, target: str, overwrite: bo
     copy(filesystem, name, others, to)
 
 
-def find_size(filesystem: Any, name: str) -> int:
-    if filesystem.isdir(name):
-        return int(filesystem.du(name))
-    return int(filesystem.info(name)["size"])
+def _resolve(filesystem: Any, name: str) -> str:
+    """A name without links, where there are some."""
+    from sparktrain.data.storage import is_local
+
+    return os.path.realpath(name) if is_local(filesystem) else name.rstrip("/")
 
 
-def find_local_size(path: Path) -> int:
-    files = path.rglob("*") if path.is_dir() else [path]
-    return sum(file.stat().st_size for file in files if file.is_file())
+def find_sizes(filesystem: Any, name: str) -> dict[str, int]:
+    """The bytes of all files of a folder, by their names in it; of a file under no name."""
+    name = name.rstrip("/")
+    if not filesystem.isdir(name):
+        return {"": int(filesystem.info(name)["size"])}
+    found = filesystem.find(name, detail=True)
+    return {inner[len(name) :]: int(entry["size"]) for inner, entry in found.items()}
