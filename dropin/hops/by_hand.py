@@ -8,7 +8,7 @@ import posixpath
 from contextlib import ExitStack, suppress
 from typing import Any
 
-from hops import hdfs, outputs, place, stores, tensorboard
+from hops import outputs, place, stores, tensorboard
 from hops.records import Record
 from hops.session import find_session
 from hops.trials import find_run_dir
@@ -23,8 +23,10 @@ def begin(name: str = "no-name", local_logdir: bool = False, description: str | 
     with ExitStack() as stack:
         record = stack.enter_context(Record(spark, "begin", name, description))
         is_away = local_logdir or place.has_scheme(record.folder)
-        path = find_run_dir(spark, record.id, "tensorboard") if is_away else record.folder
-        tensorboard._set(os.path.abspath(path) if is_away else path)  # noqa: PTH100 (as text)
+        path = record.folder
+        if is_away:  # also when the program goes to another working directory
+            path = os.path.abspath(find_run_dir(spark, record.id, "tensorboard"))  # noqa: PTH100
+        tensorboard._set(path)
         stack.callback(tensorboard._set, None)
         _begun.append((stack.pop_all(), record, path))
     return record.folder
@@ -41,7 +43,7 @@ def end(metric: Any = None) -> None:
     stack, record, path = _begun.pop()
     with stack:
         if metric is not None:
-            hdfs.dump(str(metric), posixpath.join(record.folder, outputs.METRIC))
+            stores.write(posixpath.join(record.folder, outputs.METRIC), str(metric))
             record.note(metric=metric)
         _keep_events(path, record.folder)
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import posixpath
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -39,13 +40,14 @@ class TrainNode:
         log = f"{ctx.role}_{ctx.index}_{outputs.LOG}" if self.is_together else outputs.LOG
         with work_folder.entered(Path(ctx.run_dir) / "work" / f"{ctx.role}-{ctx.index}"):
             try:
-                with self._logdir(ctx):
+                with self._logdir(ctx) as logdir:
                     value = self.train_fn(**self.arguments)
             except ServingError:
                 return None
             if ctx.rank != 0:
                 return None
-            return outputs.keep(value, self.folder, self.project, log, self.key)
+            kept = outputs.Kept(self.folder, self.project, log, logdir)
+            return outputs.keep(value, kept, self.key)
 
     def _prepare(self, ctx: Any) -> None:
         if ctx.num_workers == 1 and set(ctx.cluster_spec) == {ctx.role}:
@@ -54,25 +56,35 @@ class TrainNode:
             if ctx.role == "worker":
                 on_import.call_with("tensorflow", serve_on)
         else:
+            os.environ["TF_CONFIG"] = add_evaluator(os.environ["TF_CONFIG"], ctx.cluster_spec)
             from tensorflowonspark import strategies
 
             strategies.install(lambda strategy: ctx.use_strategy(strategy, is_together=True))
 
     @contextlib.contextmanager
-    def _logdir(self, ctx: Any) -> Iterator[None]:
+    def _logdir(self, ctx: Any) -> Iterator[str]:
+        """The node's folder for events: the experiment's own, or one that is copied there."""
         # TensorFlow writes to paths only; the run's own folder is one.
         if not (self.local_logdir or place.has_scheme(self.folder)):
             tensorboard._set(self.folder)
-            yield
+            yield self.folder
             return
-        own = "" if ctx.rank == 0 else f"{ctx.role}_{ctx.index}"
-        local = posixpath.join(ctx.log_dir, own)
+        # One each: nodes that go on write while others copy theirs.
+        own = f"{ctx.role}_{ctx.index}"
+        local = posixpath.join(os.path.abspath(ctx.log_dir), own)  # noqa: PTH100 (as text)
         tensorboard._set(local)
         try:
-            yield
+            yield local
         finally:
             if os.path.isdir(local):  # noqa: PTH112 (as text)
-                stores.put(local, posixpath.join(self.folder, own))
+                stores.put(local, self.folder if ctx.rank == 0 else f"{self.folder}/{own}")
+
+
+def add_evaluator(tf_config: str, cluster: Mapping[str, Sequence[str]]) -> str:
+    """TF_CONFIG as hops had it: with the evaluator among the others."""
+    config = json.loads(tf_config)
+    config["cluster"].update({role: list(cluster[role]) for role in cluster if role == "evaluator"})
+    return json.dumps(config)
 
 
 #: Servers that go on behind their functions.

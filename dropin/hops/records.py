@@ -10,15 +10,14 @@
 from __future__ import annotations
 
 import datetime
-import json
 import posixpath
 import threading
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from typing import Any
 
-from hops import hdfs, place
-from hops.outputs import to_plain
+from hops import place, stores
+from hops.plain import to_json
 
 FOLDER, HPARAMS, ERROR = "Experiments", ".hparams.json", ".error.txt"
 SUMMARY, STATE = ".summary.json", ".experiment.json"
@@ -53,7 +52,7 @@ class Record(AbstractContextManager["Record"]):
             )
         try:
             self.id, self.folder = self._find_folder()
-            hdfs.mkdir(self.folder)
+            stores.make_folder(self.folder)
             self._about.update(id=self.id, start=_now())
             self._write_state("RUNNING")
         except BaseException:
@@ -80,7 +79,7 @@ class Record(AbstractContextManager["Record"]):
             number = _numbers[self.app_id] = _numbers.get(self.app_id, 0) + 1
             found = f"{self.app_id}_{number}"
             folder = f"{self.project}{FOLDER}/{found}"
-            if not hdfs.exists(folder):
+            if not stores.exists(folder):
                 return found, folder
 
     def note(self, **about: Any) -> None:
@@ -88,8 +87,8 @@ class Record(AbstractContextManager["Record"]):
         self._about.update(about)
 
     def begin_trial(self, folder: str, params: Mapping[str, Any]) -> None:
-        hdfs.mkdir(folder)
-        hdfs.dump(json.dumps(to_plain(dict(params))), posixpath.join(folder, HPARAMS))
+        stores.make_folder(folder)
+        stores.write(posixpath.join(folder, HPARAMS), to_json(dict(params)))
 
     def end_trial(
         self,
@@ -106,8 +105,8 @@ class Record(AbstractContextManager["Record"]):
             text: All that is known of the error.
         """
         if error is not None:
-            hdfs.dump(text, posixpath.join(folder, ERROR))
-        row = {"parameters": to_plain(dict(params)), "outputs": outputs}
+            stores.write(posixpath.join(folder, ERROR), text)
+        row = {"parameters": dict(params), "outputs": outputs}
         with self._lock:
             self._trials[folder] = row if error is None else {**row, "error": error}
 
@@ -115,11 +114,11 @@ class Record(AbstractContextManager["Record"]):
         """All trials so far, in their order by name."""
         with self._lock:
             rows = [self._trials[folder] for folder in sorted(self._trials)]
-        hdfs.dump(json.dumps({"combinations": rows}), posixpath.join(self.folder, SUMMARY))
+        stores.write(posixpath.join(self.folder, SUMMARY), to_json({"combinations": rows}))
 
     def _write_state(self, state: str, **about: Any) -> None:
-        values = to_plain({**self._about, "state": state, **about})
-        hdfs.dump(json.dumps(values, indent=2) + "\n", posixpath.join(self.folder, STATE))
+        values = to_json({**self._about, "state": state, **about}, indent=2)
+        stores.write(posixpath.join(self.folder, STATE), f"{values}\n")
 
 
 def find_app_id(spark: Any) -> str:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import posixpath
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import sparktrain
-from hops import hdfs, outputs, util
+from hops import outputs, stores, util
 from hops.hparams import choose_arguments
 from hops.node import TrainNode
+from hops.plain import from_json
 from hops.records import Record
 from hops.session import find_session
 from hops.trials import describe, find_run_dir, keep_logs, make_env
@@ -117,7 +117,7 @@ def run_with_servers(
         finally:
             _keep_logs(run_dir, record.folder, True)
         # A cluster's functions hand nothing back; the chief has written it.
-        found = json.loads(hdfs.load(posixpath.join(record.folder, outputs.OUTPUTS)))
+        found = from_json(stores.read(posixpath.join(record.folder, outputs.OUTPUTS)))
         record.end_trial(record.folder, {}, found)
         return record.folder, note_metric(record, found, metric_key)
 
@@ -135,7 +135,7 @@ def note_metric(
             advice="Return a dict that has it.",
         )
     record.note(metric=outputs.find_metric(found, key))
-    hdfs.dump(str(found[key]), posixpath.join(record.folder, outputs.METRIC))
+    stores.write(posixpath.join(record.folder, outputs.METRIC), str(found[key]))
     return found
 
 

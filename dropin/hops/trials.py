@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import sparktrain
-from hops import gpu_room, hdfs, outputs, place, stores, util
+from hops import gpu_room, outputs, place, stores, util
 from hops.hparams import Params, make_names
 from hops.node import TrainNode
 from hops.parallel import work_all
@@ -48,6 +48,7 @@ class Trials:
     Attributes:
         taken: The hyperparameters that the function takes.
         key: What a search looks at; None outside of searches.
+        most: How many rows a call of run() may have; those of the first one if it is not known.
     """
 
     spark: Any
@@ -56,6 +57,7 @@ class Trials:
     taken: set[str]
     local_logdir: bool = False
     key: str | None = None
+    most: int | None = None
     done: list[Trial] = field(default_factory=list)
     _room: gpu_room.GpuRoom | None = None
 
@@ -74,7 +76,8 @@ class Trials:
         env = make_env(self.spark, self.record.project)
         if self._room is None:
             # Once: later, what the trials before computed on may not be seen as free yet.
-            self._room = gpu_room.find_room(self.spark, find_settings(self.spark), len(rows))
+            most = self.most or len(rows)
+            self._room = gpu_room.find_room(self.spark, find_settings(self.spark), most)
         room, is_only = self._room, len(trials) == 1
         settings = {**room.settings, "env": env}
         if not is_only:  # the lines of many at a time would be one muddle
@@ -117,7 +120,7 @@ class Trials:
             result = gpu_room.run_patiently(run, lambda error: self._tell_wait(trial, error))
             trial.outputs = result.value
             if self.key is not None:
-                trial.score = outputs.find_metric(result.value, self.key)
+                trial.score = outputs.find_score(result.value, self.key)
         except (TrainingError, LaunchError, DeviceError) as error:
             trial.error = error
         finally:
@@ -176,4 +179,4 @@ def keep_logs(run_dir: str, folder: str, names: Mapping[str, str]) -> None:
         if source.exists():
             stores.put(str(source.absolute()), target)
         else:  # it printed nothing; its outputs name its log all the same
-            hdfs.dump("", target)
+            stores.write(target, "")

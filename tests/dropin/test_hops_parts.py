@@ -9,16 +9,13 @@ import sys
 import threading
 import time
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pytest
 
 from hops import (
     devices,
     experiment,
     hparams,
-    outputs,
     place,
     tensorboard,
     work_folder,
@@ -85,112 +82,6 @@ def test_names_of_folders() -> None:
     assert hparams.make_names([{"a": 1}, {"a": 1}]) == ["a=1", "a=1-2"]
 
 
-# What a function returns.
-
-
-@pytest.mark.parametrize(
-    ("value", "key", "expected"),
-    [
-        (None, None, {}),
-        (0.0, None, {"metric": 0.0}),
-        (-0.5, "metric", {"metric": -0.5}),
-        (np.float32(0.5), "accuracy", {"metric": 0.5}),
-        (
-            {"accuracy": np.int64(3), "rows": np.arange(2)},
-            "accuracy",
-            {"accuracy": 3, "rows": [0, 1]},
-        ),
-    ],
-)
-def test_outputs(value: Any, key: str | None, expected: dict[str, Any]) -> None:
-    assert outputs.make_outputs(value, key) == expected
-    json.dumps(outputs.make_outputs(value, key))
-
-
-@pytest.mark.parametrize("value", [None, {}, {"loss": 1}, "much", float("nan"), {"metric": None}])
-def test_outputs_without_a_metric(value: Any) -> None:
-    with pytest.raises(ValueError, match=r"metric|Metric"):
-        outputs.make_outputs(value, "metric")
-
-
-def test_returned_files_are_kept(
-    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("diagram.png").write_bytes(b"png")
-    own = project / "Experiments/app_1/a=1"
-    own.mkdir(parents=True)
-    (own / "model.keras").write_bytes(b"model")
-    value = {"picture": "diagram.png", "model": str(own / "model.keras"), "metric": -1, "name": ""}
-    found = outputs.keep(value, str(own), f"{project}/", "output.log", "metric")
-    assert found == {
-        "picture": "Experiments/app_1/a=1/diagram.png",
-        "model": "Experiments/app_1/a=1/model.keras",
-        "metric": -1,
-        "name": "",
-        "log": "Experiments/app_1/a=1/output.log",
-    }
-    assert not Path("diagram.png").exists() and (own / "diagram.png").read_bytes() == b"png"
-    assert (own / "model.keras").read_bytes() == b"model"
-    assert json.loads((own / ".outputs.json").read_text()) == found
-    assert (own / ".metric").read_text() == "-1.0"
-    assert outputs.keep_file(str(tmp_path), str(own), f"{project}/") == str(
-        tmp_path
-    )  # not all here
-    with pytest.raises(FileNotFoundError, match=r"Could not find file or directory on path"):
-        outputs.keep({"a": "no/such"}, str(own), f"{project}/", "output.log", None)
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "precision recall f1 " * 30,
-        '{"a":"b/c"}' + "x" * 300,
-        "a/" * 3000,
-        "a/" * 2047,
-        "\0/none",
-        "3/4 of rows",
-        "https://host/run",
-    ],
-)
-def test_returned_text_is_no_file(project: Path, text: str) -> None:
-    value = {"report": text, "metric": 1.0}
-    found = outputs.keep(value, f"{project}/E", f"{project}/", "output.log", "metric")
-    assert found["report"] == text
-    assert json.loads((project / "E/.outputs.json").read_text())["report"] == text
-
-
-def test_returned_files_of_one_name(
-    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    own = project / "E"
-    own.mkdir()
-    (own / "a.txt").write_text("written there")
-    Path("other").mkdir()
-    for name in ("a.txt", "other/a.txt", "output.log"):
-        Path(name).write_text(name)
-    value = {
-        "x": "a.txt",
-        "y": "other/a.txt",
-        "again": "./a.txt",
-        "n": "",
-        "d": ".",
-        "l": "output.log",
-    }
-    found = outputs.keep(value, str(own), f"{project}/", "output.log", None)
-    assert [found[name] for name in ("x", "y", "again", "l", "n", "d")] == [
-        "E/a-2.txt",
-        "E/a-3.txt",
-        "E/a-2.txt",
-        "E/output-2.log",
-        "",
-        ".",
-    ]
-    texts = [(own / name).read_text() for name in ("a.txt", "a-2.txt", "a-3.txt", "output-2.log")]
-    assert texts == ["written there", "a.txt", "other/a.txt", "output.log"]
-
-
 def test_a_working_directory_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     home, work = tmp_path / "home", tmp_path / "run/work/chief-0"
     home.mkdir()
@@ -236,6 +127,12 @@ def test_logdir_needs_an_experiment(monkeypatch: pytest.MonkeyPatch) -> None:
         tensorboard.logdir()
 
 
+@pytest.mark.parametrize("name", ["interactive_debugger", "non_interactive_debugger"])
+def test_a_debugger_that_is_no_more(name: str) -> None:
+    with pytest.raises(NotImplementedError, match=rf"{name}\(\).*enable_dump_debug_info"):
+        getattr(tensorboard, name)()
+
+
 @pytest.mark.parametrize(
     ("variables", "expected"),
     [
@@ -277,6 +174,15 @@ class Conf:
             {
                 "spark_dynamicAllocation_enabled": "false",
                 "spark_dynamicAllocation_maxExecutors": "5",
+                "spark_executor_instances": "2",
+            },
+            2,
+        ),
+        # No limit is no number of nodes.
+        (
+            {
+                "spark_dynamicAllocation_enabled": "true",
+                "spark_dynamicAllocation_maxExecutors": str(2**31 - 1),
                 "spark_executor_instances": "2",
             },
             2,
