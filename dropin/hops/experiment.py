@@ -2,27 +2,19 @@
 
 from __future__ import annotations
 
-import functools
 import random
 from collections.abc import Callable
 from typing import Any
 
-from hops import by_hand, evolution, spaces, together
+from hops import by_hand, evolution, resources, spaces, together
 from hops.hparams import Params, choose_arguments, make_key
+from hops.old_names import takes, takes_old
 from hops.records import Record
 from hops.session import find_session
 from hops.trials import Trial, Trials
 
 Pair = tuple[str, dict[str, Any] | None]
 Triple = tuple[str, Params, dict[str, Any]]
-
-#: Names that arguments had in older versions; None for what is not needed any more.
-_OLD = {
-    "map_fun": "train_fn",
-    "objective_function": "train_fn",
-    "versioned_resources": None,
-    "cleanup_generations": None,
-}
 
 
 class Direction:
@@ -32,19 +24,7 @@ class Direction:
     MIN = "MIN"
 
 
-def _takes_old_names(function: Callable[..., Any]) -> Any:
-    @functools.wraps(function)
-    def call(*args: Any, **kwargs: Any) -> Any:
-        named = {name: kwargs[name] for name in kwargs if name not in _OLD}
-        for old, new in _OLD.items():
-            if old in kwargs and new is not None:
-                named[new] = kwargs[old]
-        return function(*args, **named)
-
-    return call
-
-
-@_takes_old_names
+@takes_old()
 def launch(
     train_fn: Callable[..., Any],
     args_dict: dict[str, list[Any]] | None = None,
@@ -79,7 +59,7 @@ def launch(
         return record.folder, together.note_metric(record, done[0].outputs, metric_key)
 
 
-@_takes_old_names
+@takes_old(args_dict="grid_dict")
 def grid_search(
     train_fn: Callable[..., Any],
     grid_dict: dict[str, list[Any]],
@@ -103,7 +83,7 @@ def grid_search(
     return _search("grid_search", train_fn, rows, direction, *about)
 
 
-@_takes_old_names
+@takes_old()
 def random_search(
     train_fn: Callable[..., Any],
     boundary_dict: dict[str, list[Any]],
@@ -120,7 +100,7 @@ def random_search(
     return _search("random_search", train_fn, rows, direction, *about)
 
 
-@_takes_old_names
+@takes_old(objective_function="train_fn")
 def differential_evolution(
     train_fn: Callable[..., Any],
     boundary_dict: dict[str, list[Any]],
@@ -156,6 +136,7 @@ def differential_evolution(
         local_logdir,
         description,
         optimization_key,
+        most=population,
     )
     known: dict[str, Trial] = {}
     with record:
@@ -177,6 +158,7 @@ def _begin_search(
     local_logdir: bool,
     description: str | None,
     key: str,
+    most: int | None = None,
 ) -> tuple[Record, Trials]:
     """Refuses what cannot be, before there is a folder or a job."""
     direction = spaces.check_direction(kind, direction)
@@ -186,7 +168,7 @@ def _begin_search(
     together.check_no_servers(kind, spark)
     about = {"direction": direction, "optimization_key": key}
     record = Record(spark, kind, name, description, **about)
-    return record, Trials(spark, record, train_fn, taken, local_logdir, key)
+    return record, Trials(spark, record, train_fn, taken, local_logdir, key, most)
 
 
 def _search(
@@ -220,7 +202,7 @@ def _end_search(record: Record, trials: Trials, direction: str) -> Triple:
     return best.folder, dict(best.params), dict(best.outputs or {})
 
 
-@_takes_old_names
+@takes_old()
 def mirrored(
     train_fn: Callable[..., Any],
     name: str = "no-name",
@@ -241,21 +223,31 @@ def mirrored(
     return together.run_mirrored("mirrored", train_fn, *about)
 
 
-@_takes_old_names
+@takes(train_fn="map_fun")
 def collective_all_reduce(
-    train_fn: Callable[..., Any],
+    map_fun: Callable[..., Any],
     name: str = "no-name",
     local_logdir: bool = False,
+    versioned_resources: list[str] | None = None,
     description: str | None = None,
     evaluator: bool = False,
-    metric_key: str | None = None,
-) -> Pair:
-    """What mirrored() was called before; needs two executors at least."""
-    about = (name, local_logdir, description, evaluator, metric_key)
-    return together.run_mirrored("collective_all_reduce", train_fn, *about)
+) -> str:
+    """What mirrored() was called before, with its arguments of then; needs two executors.
+
+    Args:
+        versioned_resources: Files and folders that the experiment keeps a copy of.
+
+    Returns:
+        The experiment's folder.
+    """
+    with resources.wishing(versioned_resources):
+        folder, _ = together.run_mirrored(
+            "collective_all_reduce", map_fun, name, local_logdir, description, evaluator, None
+        )
+    return folder
 
 
-@_takes_old_names
+@takes_old()
 def parameter_server(
     train_fn: Callable[..., Any],
     name: str = "no-name",
@@ -275,10 +267,19 @@ def parameter_server(
     return together.run_with_servers(train_fn, *about)
 
 
-@_takes_old_names
-def begin(name: str = "no-name", local_logdir: bool = False, description: str | None = None) -> str:
-    """An experiment in the program itself; tensorboard.logdir() is its folder until end()."""
-    return by_hand.begin(name, local_logdir, description)
+def begin(
+    name: str = "no-name",
+    local_logdir: bool = False,
+    versioned_resources: list[str] | None = None,
+    description: str | None = None,
+) -> str:
+    """An experiment in the program itself; tensorboard.logdir() is its folder until end().
+
+    Args:
+        versioned_resources: Files and folders that the experiment keeps a copy of.
+    """
+    with resources.wishing(versioned_resources):
+        return by_hand.begin(name, local_logdir, description)
 
 
 def end(metric: Any = None) -> None:

@@ -6,6 +6,8 @@ import functools
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from hops import resources
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -35,6 +37,22 @@ def takes(**names: str) -> Callable[[F], F]:
         @functools.wraps(function)
         def call(*args: Any, **kwargs: Any) -> Any:
             return function(*args, **rename(function.__name__, kwargs, names))
+
+        return call  # type: ignore[return-value]
+
+    return decorate
+
+
+def takes_old(**names: str) -> Callable[[F], F]:
+    """Lets a function of experiments take all that older versions had."""
+
+    def decorate(function: F) -> F:
+        @functools.wraps(function)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            given = rename(function.__name__, kwargs, {"map_fun": "train_fn", **names})
+            given.pop("cleanup_generations", None)  # all generations stay
+            with resources.wishing(given.pop("versioned_resources", None)):
+                return function(*args, **given)
 
         return call  # type: ignore[return-value]
 

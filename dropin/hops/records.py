@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from typing import Any
 
-from hops import place, stores
+from hops import place, resources, stores
 from hops.plain import to_json
 
 FOLDER, HPARAMS, ERROR = "Experiments", ".hparams.json", ".error.txt"
@@ -40,6 +40,7 @@ class Record(AbstractContextManager["Record"]):
     ) -> None:
         self.project = place.find_project(spark)
         self.app_id = find_app_id(spark)
+        self._resources = resources.find_wished(self.project)
         self._about = {"kind": kind, "name": name, "description": description, **about}
         self._lock = threading.Lock()
         self._trials: dict[str, dict[str, Any]] = {}
@@ -54,6 +55,8 @@ class Record(AbstractContextManager["Record"]):
             self.id, self.folder = self._find_folder()
             stores.make_folder(self.folder)
             self._about.update(id=self.id, start=_now())
+            if kept := resources.keep(self._resources, self.folder):
+                self._about["versioned_resources"] = kept
             self._write_state("RUNNING")
         except BaseException:
             _running.release()

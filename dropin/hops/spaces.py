@@ -7,6 +7,8 @@ import random
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from hops.hparams import Params, make_key
 from sparktrain.errors import ConfigError
 
@@ -16,17 +18,25 @@ MAX_DRAWS = 1000
 
 def check_lists(call: str, values: Any) -> dict[str, list[Any]]:
     """A dict of names to lists that are not empty."""
-    is_dict = isinstance(values, Mapping) and len(values) > 0
-    if not is_dict or not all(
-        isinstance(name, str) and isinstance(row, (list, tuple)) and len(row) > 0
-        for name, row in values.items()
-    ):
+    lists = (
+        {name: to_list(row) for name, row in values.items()} if isinstance(values, Mapping) else {}
+    )
+    if not lists or not all(isinstance(name, str) and row for name, row in lists.items()):
         raise ConfigError(
             problem=f"{call}() got {values!r}.",
             advice="Expected a dict of lists by the names of the function's arguments, such as"
             " {'learning_rate': [0.1, 0.01]}.",
         )
-    return {name: list(row) for name, row in values.items()}
+    return {name: row for name, row in lists.items() if row is not None}
+
+
+def to_list(row: Any) -> list[Any] | None:
+    """A list, tuple, range or array of one dimension as a list; None for what is none of them."""
+    if getattr(row, "ndim", None) == 1 and hasattr(row, "tolist"):
+        return list(row.tolist())
+    if isinstance(row, Sequence) and not isinstance(row, (str, bytes)):
+        return [item.item() if isinstance(item, np.generic) else item for item in row]
+    return None
 
 
 def list_rows(args_dict: Any) -> list[Params]:

@@ -209,7 +209,7 @@ def run_late(folder: Path) -> dict[str, Any]:
         spark.stop()
         spark = start_session(url)
         util.QUIET_S = 15.0  # this machine may be a slow one
-        _, together = experiment.collective_all_reduce(look_around)
+        _, together = experiment.mirrored(look_around)
         spark.stop()
     return {"late": outputs, "first moment": together}
 

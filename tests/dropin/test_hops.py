@@ -235,7 +235,7 @@ def test_mirrored(spark: Any, project: Path) -> None:
             "roles": sorted(config["cluster"]),
         }
 
-    logdir, outputs = experiment.collective_all_reduce(train)
+    logdir, outputs = experiment.mirrored(train)
     assert outputs is not None
     log = outputs.pop("log")
     assert outputs == {"falls": True, "replicas": 2, "roles": ["chief", "worker"]}

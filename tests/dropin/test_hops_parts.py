@@ -39,6 +39,11 @@ SIGNATURES = {
     " evaluator=False metric_key=None",
     "mirrored": "train_fn name='no-name' local_logdir=False description=None evaluator=False"
     " metric_key=None",
+    # Not in 4.0 any more; as the last versions had them that did.
+    "collective_all_reduce": "map_fun name='no-name' local_logdir=False versioned_resources=None"
+    " description=None evaluator=False",
+    "begin": "name='no-name' local_logdir=False versioned_resources=None description=None",
+    "end": "metric=None",
 }
 
 

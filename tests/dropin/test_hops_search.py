@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from typing import Any
 
+import numpy as np
 import pytest
 
 from hops import (
@@ -25,6 +26,22 @@ def test_grid_and_rows() -> None:
     assert spaces.list_rows({"a": [1, 2], "b": [5, 3]}) == [{"a": 1, "b": 5}, {"a": 2, "b": 3}]
     with pytest.raises(ValueError, match=r"Length of each function argument list must be equal"):
         spaces.list_rows({"a": [1, 2], "b": [5]})
+
+
+@pytest.mark.parametrize(
+    "row", [(0, 1, 2), range(3), np.arange(3), [np.int64(0), np.int64(1), np.int64(2)]]
+)
+def test_rows_of_many_kinds(row: Any) -> None:
+    found = spaces.list_grid({"a": row})
+    assert found == [{"a": 0}, {"a": 1}, {"a": 2}]
+    assert all(type(one["a"]) is int for one in found)
+    assert spaces.draw_samples({"n": row[1:]}, 1, random.Random(1))[0]["n"] in (1, 2)
+
+
+@pytest.mark.parametrize("row", ["abc", b"abc", {1, 2}, np.ones((2, 2)), np.float64(1), []])
+def test_what_is_no_row(row: Any) -> None:
+    with pytest.raises(ConfigError, match=r"(?s)grid_search\(\) got.*Expected a dict of lists"):
+        spaces.list_grid({"a": row})
 
 
 def test_random_samples() -> None:
