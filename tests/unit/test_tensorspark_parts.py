@@ -268,6 +268,10 @@ def test_refusals() -> None:
         checks.check_combiner(0.5)
     with pytest.raises(st.ConfigError, match="Expected an instance"):
         checks.check_combiner(MeanWeightCombiner)
+    combiner = MeanWeightCombiner(2)
+    combiner.session = session  # type: ignore[attr-defined]
+    with pytest.raises(st.ConfigError, match="weight_combiner MeanWeightCombiner, which cannot be"):
+        checks.check_combiner(combiner)
     assert checks.find_constants(graph, {x: [[1, 2]], "x:0": 3}, ("x:0",)) == {}
     assert checks.find_constants(graph, {x: [[1, 2]]}, ())["x:0"].shape == (1, 2)
     for key in ("nope:0", "nope", 3, tf.Graph()):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import cloudpickle
 import numpy as np
 
 from sparktrain.errors import ConfigError
@@ -14,7 +15,7 @@ from tensorspark.core.weight_combiner import WeightCombiner
 
 
 def check_count(name: str, value: Any) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
         raise ConfigError(
             problem=f"SparkSession got {name}={value!r}.",
             advice="Expected a whole number of at least 1.",
@@ -29,6 +30,16 @@ def check_combiner(combiner: Any) -> None:
             problem=f"run() got weight_combiner={combiner!r}.",
             advice=f"Expected an instance of a subclass of {WeightCombiner.__name__}.",
         )
+    try:
+        cloudpickle.dumps(combiner)
+    # Whatever the objects that it has raise.
+    except Exception as error:
+        raise ConfigError(
+            problem=f"run() got the weight_combiner {type(combiner).__name__}, which cannot be sent"
+            f" to the parameter server: {type(error).__name__}: {error}.",
+            advice="It must not have a session, a graph, a SparkContext, an open file or a lock:"
+            " make such things in compute().",
+        ) from error
 
 
 def find_feeds(graph: Any, names: Any) -> tuple[tuple[str, ...], tuple[str | None, ...]]:

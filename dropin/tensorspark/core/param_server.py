@@ -53,10 +53,19 @@ class ParameterServer:
     def run_dir(self) -> str:
         return self._cluster.run_dir
 
-    def can_serve(self, combiner: WeightCombiner) -> bool:
-        """Whether it is up, and combines like this one."""
-        if self._cluster._group.is_over:
-            return False
+    def find_problem(self) -> Exception | None:
+        """Why it cannot be used again: it, or a worker, was lost since the last run."""
+        group = self._cluster._group
+        try:
+            group.check()
+            with self._open_done() as done:
+                done.states()
+        except (SparktrainError, fl.FlightError, OSError) as error:
+            return error
+        return RuntimeError("it was stopped") if group.is_over else None
+
+    def can_combine(self, combiner: WeightCombiner) -> bool:
+        """Whether it combines like this one."""
         return combiner is self.combiner or find_rule(combiner)[0] != "own"
 
     def run(self, task: Task, batches: Any, values: list[Any]) -> list[Any]:

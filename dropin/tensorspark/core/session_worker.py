@@ -6,8 +6,7 @@ Loads TensorFlow only where it trains; the parameter server needs the combiner a
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -35,8 +34,8 @@ class Task:
     rule: str
     rate: float
     sync_interval: int
-    #: Fed with every batch, by name.
-    constants: Mapping[str, Any] = field(default_factory=dict)
+    #: What is fed with every batch, by name, if there is anything.
+    constants: SessionFiles | None = None
     #: tf.compat.v1.RunOptions, if there are any.
     options: bytes | None = None
 
@@ -72,6 +71,7 @@ class Training:
         self._variables = {one.name: copy.variables[one.name] for one in task.variables}
         self._fetches = find_fetch(copy.graph, task.fetches)
         self._options = _unpack_options(task.options)
+        self._constants = task.constants.read()[1] if task.constants is not None else {}
         self._client = make_client(stores, task, worker)
         #: What this worker had after the last meeting.
         self._base: list[Any] = []
@@ -83,7 +83,7 @@ class Training:
 
     def step(self, arrays: list[Any]) -> None:
         """One mini-batch; the servers are met behind every sync_interval of them."""
-        fed = {**self._task.constants, **dict(zip(self._task.feeds, arrays, strict=True))}
+        fed = {**self._constants, **dict(zip(self._task.feeds, arrays, strict=True))}
         self._session.run(self._fetches, fed, options=self._options)
         self._steps += 1
         if self._steps % self._task.sync_interval == 0:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import random
-import time
-import uuid
 import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -22,7 +20,8 @@ from tensorspark.core.checks import (
 )
 from tensorspark.core.param_server import ParameterServer
 from tensorspark.core.paths import find_base_dir, find_storage_options
-from tensorspark.core.session_files import SessionFiles, pack_graph, pack_value
+from tensorspark.core.sent_files import SentFiles
+from tensorspark.core.session_files import SessionFiles, pack_graph
 from tensorspark.core.session_util import (
     apply_parameters,
     extract_fetch,
@@ -70,14 +69,10 @@ class SparkSession:
         check_count("batch_size", batch_size)
         self._spark = Spark(spark_context) if hasattr(spark_context, "_jsc") else spark_context
         self._session = session
-        self._user = user or ""
-        self._name = name or ""
         self._sync_interval = sync_interval
         self._batch_size = batch_size
         self._server: ParameterServer | None = None
-        #: The files that workers have a copy of, and what is in them.
-        self._files: SessionFiles | None = None
-        self._digest = ""
+        self._sent = SentFiles(self._spark, name or "", user or "")
 
     def __enter__(self) -> SparkSession:
         return self
@@ -143,25 +138,26 @@ class SparkSession:
             server = self._find_server(feed_rdd, weight_combiner)
             combiner = weight_combiner or MeanWeightCombiner(server.num_workers)
             rule, rate = find_rule(combiner)
-            task = Task(
-                files=self._write_files(server, meta, rest, values),
-                fetches=names,
-                feeds=feeds,
-                variables=variables,
-                space=_name_space(variables, rule),
-                rule=rule,
-                rate=rate,
-                sync_interval=self._sync_interval,
-                constants=constants,
-                options=None if options is None else options.SerializeToString(),
-            )
-            seed = random.getrandbits(64) if shuffle_within_partition else None
-            batches = Batches(task, feeds, dtypes, self._batch_size, seed)
-            found = server.run(
-                task,
-                feed_rdd.mapPartitionsWithIndex(batches),
-                [values[one.name] for one in variables],
-            )
+            with self._sent.lend(server.run_dir, constants) as lent:
+                task = Task(
+                    files=self._sent.keep(server.run_dir, meta, rest, values),
+                    fetches=names,
+                    feeds=feeds,
+                    variables=variables,
+                    space=_name_space(variables, rule),
+                    rule=rule,
+                    rate=rate,
+                    sync_interval=self._sync_interval,
+                    constants=lent,
+                    options=None if options is None else options.SerializeToString(),
+                )
+                seed = random.getrandbits(64) if shuffle_within_partition else None
+                batches = Batches(task, feeds, dtypes, self._batch_size, seed)
+                found = server.run(
+                    task,
+                    feed_rdd.mapPartitionsWithIndex(batches),
+                    [values[one.name] for one in variables],
+                )
             if not server_reusable:
                 self.stop_param_server()
         except BaseException as error:
@@ -183,9 +179,17 @@ class SparkSession:
         return names
 
     def _find_server(self, rdd: Any, combiner: WeightCombiner | None) -> ParameterServer:
-        """The one of the last run, if it was kept and still fits."""
+        """The one of the last run, if it was kept, is still up, and fits."""
+        if self._server is not None and (problem := self._server.find_problem()) is not None:
+            told = (str(problem).strip().splitlines() or [type(problem).__name__])[0]
+            warnings.warn(
+                f"The parameter server of the last run is gone, or one of its workers ({told}). New"
+                " ones begin with what the session has; what else they had is lost.",
+                stacklevel=3,
+            )
+            self._abort(problem)
         if self._server is not None:
-            if combiner is None or self._server.can_serve(combiner):
+            if combiner is None or self._server.can_combine(combiner):
                 return self._server
             self.stop_param_server()
         partitions = max(rdd.getNumPartitions(), 1)
@@ -193,36 +197,6 @@ class SparkSession:
         wished = combiner or MeanWeightCombiner(num_workers)
         self._server = ParameterServer(self._spark, wished, num_workers)
         return self._server
-
-    def _write_files(
-        self,
-        server: ParameterServer,
-        meta: bytes,
-        rest: Mapping[str, Any],
-        values: Mapping[str, Any],
-    ) -> SessionFiles:
-        """Workers keep their copies as long as nothing changes but what they share."""
-        digest = hashlib.sha256(meta)
-        for name, value in rest.items():
-            digest.update(f"{name} {value.dtype} {value.shape}".encode())
-            digest.update(pack_value(value).data)
-        if self._files is None or digest.hexdigest() != self._digest:
-            self._remove_files()
-            base = find_base_dir(self._spark, server.run_dir)
-            # Two at a time must not take each other's files.
-            name = f"session_{self._name}_{time.time_ns() // 1_000_000}_{uuid.uuid4().hex[:6]}"
-            self._files = self._at(f"{base}/{name}")
-            self._digest = digest.hexdigest()
-            self._files.write(meta, {**rest, **values})
-        return self._files
-
-    def _remove_files(self) -> None:
-        files, self._files = self._files, None
-        if files is not None:
-            files.remove()
-
-    def _at(self, path: str) -> SessionFiles:
-        return SessionFiles(path, find_storage_options(path, self._user))
 
     def broadcast_session(
         self, session: Any, user: str, filename: str, base_dir: str = ""
@@ -256,7 +230,7 @@ class SparkSession:
             if server is not None:
                 server.stop()
         finally:
-            self._remove_files()
+            self._sent.remove()
 
     def _abort(self, error: BaseException) -> None:
         server, self._server = self._server, None
@@ -264,7 +238,7 @@ class SparkSession:
             if server is not None:
                 server.abort(error)
         finally:
-            self._remove_files()
+            self._sent.remove()
 
     def close(self) -> None:
         """Ends what runs, and closes the session."""
