@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -35,9 +36,10 @@ class MirroredStrategyRunner:
         gpu_resource_name: str = "gpu",
         use_custom_strategy: bool = False,
     ) -> None:
-        if not isinstance(num_slots, int) or isinstance(num_slots, bool) or num_slots <= 0:
+        is_whole = hasattr(num_slots, "__index__") and not isinstance(num_slots, bool)
+        if not is_whole or operator.index(num_slots) <= 0:
             raise ValueError(f"num_slots is {num_slots!r}. Expected a whole number above 0.")
-        self._num_slots = num_slots
+        self._num_slots = operator.index(num_slots)
         self._local_mode = local_mode
         self._use_gpu = use_gpu
         self._gpu_resource_name = gpu_resource_name

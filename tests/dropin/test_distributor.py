@@ -12,6 +12,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 import distributor_cases as cases
@@ -55,6 +56,7 @@ def test_arguments() -> None:
     for wrong in (0, -1, 1.5, "2", True):
         with pytest.raises(ValueError, match="num_slots"):
             MirroredStrategyRunner(num_slots=wrong)  # type: ignore[arg-type]
+    assert MirroredStrategyRunner(num_slots=np.int64(2), use_gpu=False).get_num_tasks() == 2  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="one function"):
         MirroredStrategyRunner(num_slots=1).run()
 
