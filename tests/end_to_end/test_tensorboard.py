@@ -62,14 +62,16 @@ def find_keys() -> set[str | None]:
 
 
 def wait_for(look: Callable[[], Any], timeout_s: float = 60) -> Any:
-    deadline = time.monotonic() + timeout_s
+    deadline, why = time.monotonic() + timeout_s, "it was never there"
     while time.monotonic() < deadline:
         try:
             if found := look():
                 return found
-        except (OSError, ValueError, KeyError):
-            pass
+            why = "it answered, without what was looked for"
+        except (OSError, ValueError, KeyError) as error:
+            why = repr(error)
         time.sleep(0.2)
+    print(f"nothing found in {timeout_s:g} s: {why}")
     return None
 
 
@@ -248,7 +250,8 @@ def test_a_board_can_stay_and_be_ended(spark: Any, tmp_path: Path, at: str) -> N
 @pytest.mark.parametrize("at", ["driver", "chief"])
 def test_the_board_of_a_cluster(spark: Any, tmp_path: Path, at: str) -> None:
     settings = {"tensorboard_at": at, "progress": False, "run_dir": tmp_path / "run"}
-    settings |= {"env": {"STORE_SECRET": SECRET}}
+    # A board beside the chief goes with its node, which is over when its function is.
+    settings |= {"env": {"STORE_SECRET": SECRET}, "args": str(tmp_path / "seen")}
     with st.cluster(train, num_workers=1, spark=spark, tensorboard=True, **settings) as cluster:
         url = cluster.tensorboard_url
         assert url is not None
@@ -257,6 +260,7 @@ def test_the_board_of_a_cluster(spark: Any, tmp_path: Path, at: str) -> None:
         cluster.feed(make_data(spark))
         cluster.end_feed()
         assert wait_for(lambda: "train" in ask(f"{url}data/plugin/scalars/tags"))
+        (tmp_path / "seen").touch()
         assert cluster.tensorboard_command.endswith(str(tmp_path / "run/tensorboard"))
     with pytest.raises(urllib.error.URLError):
         ask(f"{url}data/environment")
