@@ -35,6 +35,10 @@ def build(units=1):
     return keras.Sequential([keras.Input((4,)), Twice(), keras.layers.Dense(units)])
 
 
+class Far(keras.metrics.Mean):
+    pass
+
+
 def near(y_true, y_pred):
     return keras.ops.abs(y_true - y_pred)
 
@@ -116,12 +120,19 @@ def test_what_was_saved_is_trained_as_it_is(code: Any) -> None:
         "units": 3}).args == {"units": 3}  # fmt: skip
 
 
-def test_losses_of_ones_own_are_saved_with_their_code(code: Any) -> None:
+def test_losses_of_ones_own_are_saved_with_their_code(code: Any, tmp_path: Path) -> None:
     est = st.KerasRegressor(loss={"a": code.near, "b": "mse"}, metrics=[code.near])
     saved = repack(est.getLoss())
     assert saved["b"] == "mse" and repack(est.getMetrics())[0]["name"] == "own_kept.near"
     named, whole = (base64.b64decode(one["a"]["pickled"]) for one in (est.getLoss(), saved))
     assert b"keras" not in named and b"keras" in whole
+    metrics = st.KerasRegressor(metrics=[code.Far(name="far")]).getMetrics()
+    (tmp_path / "parts.pickle").write_bytes(pickle.dumps(repack(metrics)))
+    program = "import pickle, keras; from sparktrain.trainer.fit_model import open_value\n"
+    program += "made = open_value(pickle.load(open('parts.pickle', 'rb')), keras.metrics.get)\n"
+    program += "print(type(made[0]).__name__, made[0].name)"
+    command = [sys.executable, "-c", program]
+    assert subprocess.check_output(command, cwd=tmp_path, text=True) == "Far far\n"
     unknown = {"pickled": base64.b64encode(named.replace(b"own_kept", b"own_gone")).decode()}
     assert repack([unknown]) == [unknown]
 

@@ -70,12 +70,26 @@ def to_json(name: str, value: Any) -> Any:
         if _is_plain(made):
             return made
     if is_of_keras(value) or callable(value):
-        packed = pickle_value(f"The parameter {name}", value)
+        packed = pickle_value(f"The parameter {name}", _by_making(value))
         return {"pickled": base64.b64encode(packed).decode(), **_describe(value)}
     raise ConfigError(
         problem=f"The parameter {name} got a {type(value).__qualname__}.",
         advice="Expected a name, an object of Keras, a function, or a list or dict of these.",
     )
+
+
+class _Made:
+    """Pickles an object of Keras by its class and what makes it: Keras takes the class's name."""
+
+    def __init__(self, value: Any) -> None:
+        self._value = value
+
+    def __reduce__(self) -> Any:
+        return type(self._value).from_config, (self._value.get_config(),)
+
+
+def _by_making(value: Any) -> Any:
+    return _Made(value) if is_of_keras(value) and hasattr(value, "from_config") else value
 
 
 def _describe(value: Any) -> dict[str, Any]:
@@ -171,7 +185,7 @@ def repack(value: Any) -> Any:
         opened = cloudpickle.loads(base64.b64decode(value["pickled"]))
     except Exception:  # it came from elsewhere, where its module was
         return value
-    packed = _pickle_whole(f"What was given as {value.get('name')}", opened)
+    packed = _pickle_whole(f"What was given as {value.get('name')}", _by_making(opened))
     return {**value, "pickled": base64.b64encode(packed).decode()}
 
 
