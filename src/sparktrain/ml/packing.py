@@ -181,12 +181,11 @@ def repack(value: Any) -> Any:
         return value
     if "pickled" not in value:
         return {key: repack(one) for key, one in value.items()}
-    try:
-        opened = cloudpickle.loads(base64.b64decode(value["pickled"]))
-    except Exception:  # it came from elsewhere, where its module was
-        return value
+    if value.get("is_whole"):
+        return value  # it was loaded, and stays unopened
+    opened = cloudpickle.loads(base64.b64decode(value["pickled"]))
     packed = _pickle_whole(f"What was given as {value.get('name')}", _by_making(opened))
-    return {**value, "pickled": base64.b64encode(packed).decode()}
+    return {**value, "pickled": base64.b64encode(packed).decode(), "is_whole": True}
 
 
 def _pickle_whole(what: str, value: Any) -> bytes:

@@ -75,13 +75,17 @@ def fingerprint(prepared: Prepared, candidates: Sequence[Candidate]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
+#: How it is pickled.
+_BYTES = ("pickled", "is_whole")
+
+
 def identify(value: Any) -> Any:
     """The same for the same loss, metric or optimizer, also where it is made and pickled anew."""
     if isinstance(value, (list, tuple)):
         return [identify(one) for one in value]
     if not isinstance(value, Mapping):
         return value
-    known = {name: identify(one) for name, one in value.items() if name != "pickled"}
+    known = {name: identify(one) for name, one in value.items() if name not in _BYTES}
     config = known.get("config")
     if isinstance(config, Mapping):
         kind = str(value.get("class_name") or value.get("name"))
