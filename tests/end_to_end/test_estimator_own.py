@@ -189,6 +189,8 @@ def test_an_object_that_is_compiled_with_own_parts(
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # Spark's own pool
+@pytest.mark.filterwarnings("ignore:unclosed running multiprocessing pool")
 def test_searches_are_loaded_and_trained_elsewhere(spark: Any, code: Path, tmp_path: Path) -> None:
     """A search in a pipeline in a pipeline, and one that is fitted, without the code of either."""
     import own_layers
