@@ -31,6 +31,7 @@ VALUES: dict[str, tuple[tuple[Any, Any], tuple[str, Any], tuple[str, Any]]] = {
     "gpu_resource": (("a", "a"), ("b", "b"), ("c", "c")),
     "gpu_memory_fraction": ((0.1, 0.1), ("1", 1.0), ("0", 0.0)),
     "gpu_memory_mb": ((1, 1), ("2", 2), ("0", 0)),
+    "gpu_claims_dir": (("/a", "/a"), ("/b", "/b"), ("/c", "/c")),
     "control_port": ((4001, 4001), ("4002", 4002), ("4003", 4003)),
     "kept_log_lines": ((1, 1), ("2", 2), ("0", 0)),
     "max_result_bytes": ((1, 1), ("2", 2), ("3", 3)),
