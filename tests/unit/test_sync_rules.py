@@ -17,6 +17,7 @@ from sparktrain.trainer.sync_rules import (
     RULES,
     combine,
     find_rate,
+    find_taken,
     to_mean,
     to_send,
 )
@@ -49,6 +50,25 @@ def test_delta_adds_what_each_worker_has_learnt(start: list[int], moves: list[in
         server, taken = meet(DELTA, len(moves), server, base + move, base)
         np.testing.assert_array_equal(taken, server)
     np.testing.assert_allclose(server, np.array(start) + sum(moves))
+
+
+@pytest.mark.parametrize("rule", [AVERAGE, DELTA, ELASTIC])
+@given(values, workers, st.integers(-1000, 1000))
+def test_an_answer_that_was_lost_is_found_again(
+    rule: str, start: list[int], num: int, move: int
+) -> None:
+    """From what the server has, if nobody else came in between."""
+    base = np.array(start, np.float64)
+    num = max(num, 2)
+    server, taken = meet(rule, num, base, base + move, base)
+    found = find_taken(rule, find_rate(rule, num, None), base + move, server)
+    np.testing.assert_allclose(found, taken, atol=1e-9)
+
+
+def test_what_others_brought_meanwhile_is_not_added_up() -> None:
+    for alpha in (0.1, 0.5, 0.9, 0.99):
+        found = find_taken(ELASTIC, alpha, np.zeros(1), np.ones(1))
+        assert 0 < found[0] <= 1
 
 
 @given(values, st.lists(st.integers(-1000, 1000), min_size=1, max_size=8))

@@ -61,7 +61,9 @@ def find_taken(rule: str, rate: float, brought: Any, server: Any) -> Any:
     if rule != ELASTIC:
         return server
     # The server moved from s to s + d, d = alpha (w - s): so d = alpha / (1 - alpha) (w - s - d).
-    return brought - (brought - server) * server.dtype.type(rate / (1.0 - rate))
+    # Not beyond the server: what others brought is not for this worker to add up.
+    share = min(rate / (1.0 - rate), 1.0)
+    return brought - (brought - server) * server.dtype.type(share)
 
 
 def find_rate(rule: str, num_workers: int, alpha: float | None) -> float:
