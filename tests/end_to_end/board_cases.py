@@ -33,8 +33,9 @@ def be_lost_once(ctx: Any) -> None:
     import time
     from pathlib import Path
 
-    first, second = Path(ctx.args, "first"), Path(ctx.args, "second")
-    is_restart = first.exists()
+    first, second, begun = (Path(ctx.args, name) for name in ("first", "second", "begun"))
+    is_restart = begun.exists()  # a board can be seen before the first function begins
+    begun.touch()
     deadline = time.monotonic() + 90
     while not (second if is_restart else first).exists() and time.monotonic() < deadline:
         time.sleep(0.1)
