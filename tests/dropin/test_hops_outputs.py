@@ -13,14 +13,6 @@ import pytest
 from hops import outputs, place, plain
 
 
-@pytest.fixture
-def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    folder = tmp_path / "projects" / "demo"
-    folder.mkdir(parents=True)
-    monkeypatch.setenv(place.VARIABLE, str(folder))
-    return folder
-
-
 def keep(value: Any, folder: Path, key: str | None = None, **more: Any) -> dict[str, Any]:
     kept = outputs.Kept(str(folder), place.find_project(), **more)
     return outputs.keep(value, kept, key)

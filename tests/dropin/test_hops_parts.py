@@ -16,7 +16,6 @@ from hops import (
     devices,
     experiment,
     hparams,
-    place,
     tensorboard,
     work_folder,
 )
@@ -54,14 +53,6 @@ def test_signatures(name: str) -> None:
         one.name if one.default is one.empty else f"{one.name}={one.default!r}" for one in known
     ]
     assert " ".join(shown) == SIGNATURES[name]
-
-
-@pytest.fixture
-def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    folder = tmp_path / "projects" / "demo"
-    folder.mkdir(parents=True)
-    monkeypatch.setenv(place.VARIABLE, str(folder))
-    return folder
 
 
 # Arguments and names of folders.

@@ -11,14 +11,6 @@ import pytest
 from hops import hdfs, place, session
 
 
-@pytest.fixture
-def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    folder = tmp_path / "projects" / "demo"
-    folder.mkdir(parents=True)
-    monkeypatch.setenv(place.VARIABLE, str(folder))
-    return folder
-
-
 @pytest.mark.parametrize(
     ("path", "full"),
     [

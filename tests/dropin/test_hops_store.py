@@ -13,14 +13,6 @@ from hops import (
 )
 
 
-@pytest.fixture
-def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    folder = tmp_path / "projects" / "demo"
-    folder.mkdir(parents=True)
-    monkeypatch.setenv(place.VARIABLE, str(folder))
-    return folder
-
-
 @pytest.mark.parametrize("scheme", ["", "file://", "local://"])
 def test_files_of_the_project(
     project: Path, tmp_path: Path, scheme: str, monkeypatch: pytest.MonkeyPatch
